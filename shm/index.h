@@ -1,0 +1,40 @@
+/* The id index: hash chains through the slots. An id that is open or known stands in it once.
+ *
+ * A link is {slot + 1, generation}; heads carry a change count besides. Inserters scan the chain, then CAS its
+ * head; so of two inserters of one id the second scans again and meets the first. Readers check the
+ * generation of the slot a link names and start over where it changed. Only the daemon removes.
+ */
+#ifndef HF_SHM_INDEX_H
+#define HF_SHM_INDEX_H
+
+#include "shm/segment.h"
+
+enum hf_index_result {
+    HF_INDEX_ABSENT = 0,
+    HF_INDEX_FOUND = 1, /* *slot_idx and *st are the slot and its state as seen */
+    HF_INDEX_BUSY = 2,  /* chain kept changing, or is damaged: bounded tries are used up */
+    HF_INDEX_INSERTED = 3
+};
+
+/* Hash of an id in this segment. */
+uint32_t hf_index_hash(const struct hf_segment *seg, const char *id, uint32_t id_bytes);
+
+/* Whether a slot in this state is known at now_ms (semantics.md, section 3): PENDING and open ones always; settled,
+ * released, late and resolved ones while now_ms - st.time < replay horizon; expired, retained and disputed
+ * ones likewise with the late horizon; FREE, FILLING, ABANDONED and credits never. */
+bool hf_index_known(const struct hf_segment *seg, struct hf_u128 st, uint64_t now_ms);
+
+/* Finds the slot that carries the id and is known at now_ms. */
+enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
+                                   uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st);
+
+/* Inserts slot new_idx (PENDING, fields complete, id and slot_id_bytes filled) at the head of its chain
+ * unless the id is known at now_ms: HF_INDEX_FOUND then. A forgotten slot of the same id may still hang
+ * in the chain behind it until the daemon takes it out. */
+enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
+                                     uint64_t now_ms, uint32_t new_idx, uint32_t *slot_idx, struct hf_u128 *st);
+
+/* Daemon only: takes the slot out of its chain. False when it is not in it. */
+bool hf_index_remove(struct hf_segment *seg, uint32_t hash, uint32_t slot_idx);
+
+#endif
