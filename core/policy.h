@@ -1,7 +1,8 @@
-/* A policy as loaded from its file: checked whole, with every inheritance resolved, as plain heap arrays in file order.
+/* A policy as loaded from its file: checked whole, with every inheritance resolved, as plain heap arrays in
+ * file order.
  *
- * Loading is all or nothing: either there is a policy in which every rule holds, or a report that names every problem found.
- * A loaded policy is never changed afterwards and may be read by any number of threads. */
+ * Loading is all or nothing: either there is a policy in which every rule holds, or a report that names every
+ * problem found. A loaded policy is never changed afterwards and may be read by any number of threads. */
 #ifndef HF_CORE_POLICY_H
 #define HF_CORE_POLICY_H
 
@@ -15,9 +16,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A file above these bounds is refused; they keep a hostile file from costing more memory and time than an honest one. */
-#define HF_POLICY_BYTES_MAX (UINT64_C(64) << 20)
-#define HF_POLICY_DEPTH_MAX 32
+/* A file above these bounds is refused; they keep a hostile file from costing more memory and time than an
+ * honest one. */
+#define HF_POLICY_BYTES_MAX    (UINT64_C(64) << 20)
+#define HF_POLICY_DEPTH_MAX    32
 #define HF_POLICY_ELEMENTS_MAX (UINT32_C(16) << 20)
 
 /* HF_UNKNOWN in [window][dimension]: not limited. */
@@ -28,8 +30,8 @@ struct hf_policy_limits {
 /* What happens where a limit stands in the way; never inherited. */
 struct hf_policy_on_limit {
     enum hf_on_limit kind;
-    uint64_t overdraft_micros;  /* HF_UNKNOWN: not told; always told when kind is HF_ON_LIMIT_DEGRADE */
-    uint64_t queue_limit;       /* tickets, >= 1; HF_UNKNOWN: not told; always told when kind is HF_ON_LIMIT_QUEUE */
+    uint64_t overdraft_micros;  /* HF_UNKNOWN: not told; always told with HF_ON_LIMIT_DEGRADE */
+    uint64_t queue_limit;       /* tickets, >= 1; HF_UNKNOWN: not told; always told with HF_ON_LIMIT_QUEUE */
     uint64_t queue_deadline_ms; /* >= 1; as queue_limit */
 };
 
@@ -97,7 +99,10 @@ struct hf_policy {
     size_t tenant_cnt;
 };
 
-enum hf_policy_severity { HF_POLICY_ERROR, HF_POLICY_WARNING };
+enum hf_policy_severity {
+    HF_POLICY_ERROR,
+    HF_POLICY_WARNING
+};
 
 struct hf_policy_problem {
     enum hf_policy_severity severity;
@@ -124,18 +129,19 @@ enum hf_policy_flag {
 };
 
 enum hf_policy_load_status {
-    HF_POLICY_LOADED = 0,  /* *policy is set; the report may hold warnings */
-    HF_POLICY_REFUSED = 1, /* *policy is NULL; the report says everything that was found */
+    HF_POLICY_LOADED = 0,    /* *policy is set; the report may hold warnings */
+    HF_POLICY_REFUSED = 1,   /* *policy is NULL; the report says everything that was found */
     HF_POLICY_NO_MEMORY = -1 /* *policy is NULL; the report may be incomplete */
 };
 
-/* Reads and checks the policy file at path (YAML, or JSON as a part of YAML). A file that cannot be read is refused with a
- * problem of line 0. The policy is the caller's: hf_policy_free. */
-int hf_policy_load(const char *path, uint32_t flags, struct hf_policy **policy, struct hf_policy_report *report);
+/* Reads and checks the policy file at path (YAML, or JSON as a part of YAML). A file that cannot be read is
+ * refused with a problem of line 0. The policy is the caller's: hf_policy_free. */
+int hf_policy_load(const char *path, uint32_t flags, struct hf_policy **policy,
+                   struct hf_policy_report *report);
 
 /* The same of len bytes; name stands for the file in the report. The bytes are not kept. */
-int hf_policy_load_bytes(const char *name, const void *bytes, size_t len, uint32_t flags, struct hf_policy **policy,
-                         struct hf_policy_report *report);
+int hf_policy_load_bytes(const char *name, const void *bytes, size_t len, uint32_t flags,
+                         struct hf_policy **policy, struct hf_policy_report *report);
 
 /* Frees a policy and all in it; NULL is nothing to do. */
 void hf_policy_free(struct hf_policy *policy);
