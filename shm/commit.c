@@ -1,0 +1,385 @@
+#include "shm/commit.h"
+
+#include "shm/chunk.h"
+
+#include <string.h>
+
+bool hf_commit_read_word(const struct hf_shm_tenant *tenant, struct hf_u128 *word)
+{
+    /* E10 acquire -> W CAS: the slot of the operation it names is complete. */
+    word->lo = hf_load_acq_u64(&tenant->ten_word.lo);
+    word->hi = hf_load_acq_u64(&tenant->ten_word.hi); /* E10 */
+    return hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo; /* relaxed: after the acquire of hi */
+}
+
+bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word)
+{
+    /* E11 acquire fence: every load before it is older than this look at W; the bucket CAS of a later
+     * operation comes after that operation's W CAS, so an unchanged W means that none was seen. */
+    hf_fence_acq();
+    return hf_load_rlx_u64(&tenant->ten_word.lo) == word.lo; /* relaxed: E11 */
+}
+
+struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS], uint32_t bit)
+{
+    uint32_t layer = bit / HF_SHM_ROW_BUCKETS;
+    uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
+    if (layer >= HF_SHM_LAYERS) {
+        return NULL;
+    }
+    struct hf_shm_row *row = hf_segment_row(seg, rows[layer]);
+    return row == NULL ? NULL : &row->row_buckets[in_row / HF_SHM_DIMS][in_row % HF_SHM_DIMS];
+}
+
+/* v + change, kept in the range of amounts. Callers have checked the range before W was moved, so the
+ * clamps act only on a damaged segment: they keep damage from spreading into the other fields. */
+static uint64_t hf_commit_add(uint64_t v, int64_t change)
+{
+    if (change < 0) {
+        uint64_t down = (uint64_t)-change;
+        return v > down ? v - down : 0;
+    }
+    v += (uint64_t)change;
+    return v > HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : v;
+}
+
+bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before, struct hf_u128 *after)
+{
+    if (hf_bucket_tag(before) >= op->seq) {
+        return false;
+    }
+    uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
+    uint32_t window = op->windows[in_row / HF_SHM_DIMS];
+    int64_t change = op->change[in_row % HF_SHM_DIMS];
+    uint64_t value = hf_bucket_value(before);
+    if (hf_bucket_window(before) != window) {
+        if (!op->opens || hf_bucket_window(before) > window) {
+            return false; /* its window is over: the receipt carries it, the live window does not */
+        }
+        value = 0;
+    }
+    *after = hf_bucket_make(hf_commit_add(value, change), window, op->seq);
+    return true;
+}
+
+static bool hf_commit_credit_after(const struct hf_op *op, struct hf_u128 before, struct hf_u128 *after)
+{
+    uint32_t window = op->windows[op->credit_window];
+    if (hf_bucket_tag(before) >= op->seq || hf_bucket_window(before) > window) {
+        return false;
+    }
+    uint64_t value = hf_bucket_window(before) == window ? hf_bucket_value(before) : 0;
+    *after = hf_bucket_make(hf_commit_add(value, op->credit_micros), window, op->seq);
+    return true;
+}
+
+static void hf_commit_apply_credit(const struct hf_segment *seg, const struct hf_op *op)
+{
+    struct hf_shm_row *row = hf_segment_row(seg, op->rows[1]);
+    struct hf_u128 after;
+    if (row == NULL) {
+        return;
+    }
+    struct hf_u128 *credit = &row->row_credits[op->credit_window];
+    struct hf_u128 before = hf_commit_read_bucket(credit); /* E12 */
+    if (hf_commit_credit_after(op, before, &after)) {
+        /* E12 acqrel. Failure: somebody has applied op. CRASH before: W names op, the next one helps. */
+        hf_cas_acqrel_u128(credit, before, after);
+    }
+}
+
+static void hf_commit_apply(const struct hf_segment *seg, const struct hf_op *op, const struct hf_u128 *words)
+{
+    uint32_t n = 0;
+    for (uint64_t mask = op->mask; mask != 0; mask &= mask - 1, n++) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
+        struct hf_u128 *bucket = hf_commit_bucket(seg, op->rows, bit);
+        struct hf_u128 after;
+        if (bucket == NULL) {
+            continue;
+        }
+        struct hf_u128 before = words != NULL ? words[n] : hf_commit_read_bucket(bucket); /* E12 */
+        if (hf_commit_bucket_after(op, bit, before, &after)) {
+            /* E12 acqrel. One try is enough: until A says so, op alone may change this bucket, so a failure
+             * means that it has been applied. CRASH before or after: the tag tells the next helper. */
+            hf_cas_acqrel_u128(bucket, before, after);
+        }
+    }
+    if (op->kind == HF_KIND_CREDIT) {
+        hf_commit_apply_credit(seg, op);
+    }
+}
+
+/* A goes up to seq. It may fall back by a slow helper's store, never ahead: it is a hint. */
+static void hf_commit_store_applied(struct hf_shm_tenant *tenant, uint64_t seq)
+{
+    if (hf_load_rlx_u64(&tenant->ten_applied) < seq) { /* relaxed: only saves a store */
+        /* E14 release -> hf_commit_ready: all buckets and st of seq are stored before A says so.
+         * CRASH before: the next one helps once more and finds nothing to do. */
+        hf_store_rel_u64(&tenant->ten_applied, seq);
+    }
+}
+
+/* The slot's state, its dirty mark and A, after the buckets. */
+static void hf_commit_finish(struct hf_segment *seg, struct hf_shm_tenant *tenant, const struct hf_op *op)
+{
+    if (op->kind != HF_KIND_NONE) {
+        struct hf_shm_slot *slot = &seg->slots[op->slot_idx];
+        /* E13 acqrel -> readers of st: the buckets have it. Failure: a helper was here before.
+         * CRASH before: W still names op; after: the mark below is missing, the daemon's sweep finds st. */
+        hf_cas_acqrel_u128(&slot->slot_st, op->st_before, op->st_after);
+        hf_chunk_mark_dirty(seg, op->slot_idx); /* E9 */
+    }
+    hf_commit_store_applied(tenant, op->seq);
+}
+
+/* ---- describing an operation from its slot ---------------------------------------------------------- */
+
+static int64_t hf_commit_amount(uint64_t amount)
+{
+    return amount == HF_SHM_UNKNOWN ? 0 : (int64_t)(amount & HF_SHM_AMOUNT_MAX);
+}
+
+/* What stays charged in a dimension: the actual, or the hold where the actual is unknown. */
+static int64_t hf_commit_charged(uint64_t actual, uint64_t held)
+{
+    return hf_commit_amount(actual == HF_SHM_UNKNOWN ? held : actual);
+}
+
+static bool hf_commit_is_open(enum hf_state state)
+{
+    return state == HF_STATE_HELD || state == HF_STATE_DISPATCHED;
+}
+
+/* The change of buckets by kind; false when the state before does not allow the kind. */
+static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state state, uint32_t ordinal, struct hf_op *op)
+{
+    const struct hf_shm_hold *hold = &slot->slot_holds[ordinal & 1U];
+    int64_t tokens = hf_commit_amount(hf_load_rlx_u64(&hold->hold_tokens)); /* relaxed: E11 re-checks W */
+    int64_t cost = hf_commit_amount(hf_load_rlx_u64(&hold->hold_cost));     /* relaxed: E11 */
+    int64_t actual_tokens = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_tokens), /* relaxed: E11 */
+                                              hf_load_rlx_u64(&hold->hold_tokens));       /* relaxed: E11 */
+    int64_t actual_cost = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_cost), /* relaxed: E11 */
+                                            hf_load_rlx_u64(&hold->hold_cost));       /* relaxed: E11 */
+    bool expired = state == HF_STATE_EXPIRED;
+    switch (op->kind) {
+    case HF_KIND_RESERVE:
+        op->change[0] = 1;
+        op->change[1] = tokens;
+        op->change[2] = cost;
+        op->opens = true;
+        return state == HF_STATE_PENDING;
+    case HF_KIND_EXTEND: {
+        const struct hf_shm_hold *next = &slot->slot_holds[(ordinal + 1U) & 1U];
+        op->change[1] = hf_commit_amount(hf_load_rlx_u64(&next->hold_tokens)) - tokens; /* relaxed: E11 */
+        op->change[2] = hf_commit_amount(hf_load_rlx_u64(&next->hold_cost)) - cost;     /* relaxed: E11 */
+        return hf_commit_is_open(state);
+    }
+    case HF_KIND_SETTLE:
+        op->change[1] = actual_tokens - tokens;
+        op->change[2] = actual_cost - cost;
+        return hf_commit_is_open(state);
+    case HF_KIND_RELEASE:
+        op->change[0] = -1;
+        op->change[1] = -tokens;
+        op->change[2] = -cost;
+        return state == HF_STATE_HELD;
+    case HF_KIND_EXPIRE:
+        op->change[1] = -tokens;
+        op->change[2] = -cost;
+        return hf_commit_is_open(state);
+    case HF_KIND_DISPATCH:
+    case HF_KIND_RETAIN:
+        return hf_commit_is_open(state);
+    case HF_KIND_DISPUTE:
+        op->change[1] = expired ? tokens : 0;
+        op->change[2] = expired ? cost : 0;
+        return hf_commit_is_open(state) || expired || state == HF_STATE_RETAINED;
+    case HF_KIND_LATE:
+        op->change[1] = actual_tokens - (expired ? 0 : tokens);
+        op->change[2] = actual_cost - (expired ? 0 : cost);
+        return expired || state == HF_STATE_RETAINED;
+    case HF_KIND_CREDIT:
+        return state == HF_STATE_PENDING;
+    default:
+        return false;
+    }
+}
+
+static enum hf_state hf_commit_state_after(enum hf_kind kind, enum hf_state before)
+{
+    switch (kind) {
+    case HF_KIND_RESERVE:
+        return HF_STATE_HELD;
+    case HF_KIND_DISPATCH:
+        return HF_STATE_DISPATCHED;
+    case HF_KIND_SETTLE:
+        return HF_STATE_SETTLED;
+    case HF_KIND_RELEASE:
+        return HF_STATE_RELEASED;
+    case HF_KIND_EXPIRE:
+        return HF_STATE_EXPIRED;
+    case HF_KIND_RETAIN:
+        return HF_STATE_RETAINED;
+    case HF_KIND_DISPUTE:
+        return HF_STATE_DISPUTED;
+    case HF_KIND_LATE:
+        return HF_STATE_LATE;
+    case HF_KIND_CREDIT:
+        return HF_STATE_CREDIT;
+    default:
+        return before;
+    }
+}
+
+static void hf_commit_describe_credit(const struct hf_shm_slot *slot, struct hf_op *op)
+{
+    const struct hf_shm_credit_note *note =
+        (const struct hf_shm_credit_note *)(const void *)((const uint8_t *)slot + HF_SHM_CREDIT_OFF);
+    op->mask = 0;
+    op->credit_window = hf_load_rlx_u32(&note->crd_window) % HF_SHM_WINDOWS; /* relaxed: E11 */
+    op->credit_micros = (int64_t)hf_load_rlx_u64((const uint64_t *)&note->crd_micros); /* relaxed: E11 */
+    op->windows[op->credit_window] = hf_load_rlx_u32(&note->crd_window_id); /* relaxed: E11 */
+}
+
+bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
+                        uint64_t time_ms, struct hf_op *op, bool *applied)
+{
+    const struct hf_shm_slot *slot = &seg->slots[slot_idx];
+    struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
+    enum hf_state state = hf_st_state(st);
+    uint32_t ordinal = hf_st_ordinal(st);
+    op->kind = kind;
+    op->slot_idx = slot_idx;
+    op->seq = seq;
+    op->st_before = st;
+    op->opens = false;
+    op->change[0] = op->change[1] = op->change[2] = 0;
+    op->credit_micros = 0;
+    op->credit_window = 0;
+    if (applied != NULL) {
+        *applied = hf_st_seq(st) == seq;
+        if (*applied) {
+            op->mask = 0;
+            op->st_after = st;
+            return true;
+        }
+    }
+    op->mask = hf_load_rlx_u64(&slot->slot_mask) & ((1ULL << HF_SHM_PATH_BUCKETS) - 1); /* relaxed: E11 */
+    for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
+        op->rows[i] = hf_load_rlx_u32(&slot->slot_rows[i]); /* relaxed: E11 */
+    }
+    for (uint32_t i = 0; i < 4; i++) {
+        op->windows[i] = hf_load_rlx_u32(&slot->slot_windows[i]); /* relaxed: E11 */
+    }
+    op->windows[4] = 0;
+    if (kind == HF_KIND_CREDIT) {
+        hf_commit_describe_credit(slot, op);
+    } else if (kind == HF_KIND_DISPATCH || kind == HF_KIND_RETAIN) {
+        op->mask = 0; /* no amount changes */
+    }
+    bool right = hf_commit_changes(slot, state, ordinal, op);
+    op->st_after = hf_st_make(seq, kind == HF_KIND_EXTEND ? ordinal + 1U : ordinal, hf_commit_state_after(kind, state),
+                              time_ms, hf_st_gen(st));
+    return right;
+}
+
+/* ---- ready, help, run -------------------------------------------------------------------------------- */
+
+/* Helps the operation that word names. HF_OK: it is applied. HF_EBUSY: W has moved on. HF_ECORRUPT. */
+static int hf_commit_help(struct hf_segment *seg, struct hf_shm_tenant *tenant, struct hf_u128 word)
+{
+    struct hf_op op = {.kind = HF_KIND_NONE, .seq = hf_word_seq(word)};
+    bool applied = false;
+    if (hf_word_kind(word) != HF_KIND_NONE) {
+        uint32_t slot_idx = hf_word_slot(word);
+        if (slot_idx >= seg->slots_cnt || hf_word_kind(word) >= HF_KIND_CNT) {
+            return hf_commit_unchanged(tenant, word) ? HF_ECORRUPT : HF_EBUSY;
+        }
+        bool right = hf_commit_describe(seg, slot_idx, (enum hf_kind)hf_word_kind(word), hf_word_seq(word),
+                                        hf_word_time_ms(word), &op, &applied);
+        /* E11: what was copied belongs to this operation only if W still names it. */
+        if (!hf_commit_unchanged(tenant, word)) {
+            return HF_EBUSY;
+        }
+        if (!right) {
+            return HF_ECORRUPT;
+        }
+        if (!applied) {
+            hf_commit_apply(seg, &op, NULL);
+        }
+    }
+    hf_commit_finish(seg, tenant, &op);
+    return HF_OK;
+}
+
+int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 *word)
+{
+    struct hf_shm_tenant *tenant = hf_segment_tenant(seg, tenant_idx);
+    if (tenant == NULL) {
+        return HF_ECORRUPT;
+    }
+    for (uint32_t round = 0; round < HF_COMMIT_READY_TRIES; round++) {
+        if (!hf_commit_read_word(tenant, word)) {
+            continue;
+        }
+        uint64_t seq = hf_word_seq(*word);
+        /* E14 acquire: buckets and st of everything up to A are visible. Read after W: A of an older W
+         * is only lower. */
+        if (hf_load_acq_u64(&tenant->ten_applied) >= seq) {
+            return HF_OK;
+        }
+        for (uint32_t i = 0; i < HF_COMMIT_PAUSES; i++) {
+            hf_pause();
+            if (hf_load_acq_u64(&tenant->ten_applied) >= seq || /* E14 */
+                hf_load_rlx_u64(&tenant->ten_word.lo) != word->lo) { /* relaxed: read again above */
+                break;
+            }
+        }
+        if (hf_load_acq_u64(&tenant->ten_applied) >= seq) { /* E14 */
+            if (hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo) { /* relaxed: only whether to go round */
+                return HF_OK;
+            }
+            continue;
+        }
+        int rc = hf_commit_help(seg, tenant, *word);
+        if (rc != HF_EBUSY) {
+            return rc;
+        }
+    }
+    return HF_EBUSY;
+}
+
+bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 word, const struct hf_op *op,
+                   uint64_t time_ms, const struct hf_u128 *words)
+{
+    struct hf_shm_tenant *tenant = &seg->tenants[tenant_idx];
+    struct hf_u128 next = hf_word_make(op->seq, op->kind, op->slot_idx, time_ms);
+    /* LIN of every operation. E10 acqrel -> readers of W: the slot's fields are complete.
+     * CRASH before: nothing happened; after: it happened, anybody finishes it. */
+    if (op->seq > HF_SHM_SEQ_MAX || !hf_cas_acqrel_u128(&tenant->ten_word, word, next)) {
+        return false;
+    }
+    hf_commit_apply(seg, op, words);
+    hf_commit_finish(seg, tenant, op);
+    return true;
+}
+
+int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx)
+{
+    for (uint32_t round = 0; round < HF_COMMIT_READY_TRIES; round++) {
+        struct hf_u128 word;
+        int rc = hf_commit_ready(seg, tenant_idx, &word);
+        if (rc != HF_OK) {
+            return rc;
+        }
+        if (hf_word_kind(word) == HF_KIND_NONE || hf_word_slot(word) != slot_idx) {
+            return HF_OK;
+        }
+        struct hf_op none = {.kind = HF_KIND_NONE, .seq = hf_word_seq(word) + 1};
+        if (hf_commit_run(seg, tenant_idx, word, &none, hf_word_time_ms(word), NULL)) {
+            return HF_OK;
+        }
+    }
+    return HF_EBUSY;
+}

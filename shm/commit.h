@@ -1,0 +1,88 @@
+/* The commit-word transaction: one operation on a slot changes all its buckets at one instant.
+ *
+ * A tenant's word W = {sequence, kind, slot, time}. An operation is made ready (amounts in its slot), then
+ * W is moved from s to s+1 by one compare-and-swap: that is the instant it happens. What follows (buckets, slot
+ * state, dirty mark, A) can be done by anybody from W and the slot: a bucket's tag says whether s+1 was applied
+ * to it, so doing it twice is doing it once. Progress: lock-free; a lost W means that another operation happened.
+ * A process stopped or killed anywhere delays nobody by more than one help.
+ *
+ * This file knows buckets, windows and dimensions by number; it knows no money and no policy.
+ */
+#ifndef HF_SHM_COMMIT_H
+#define HF_SHM_COMMIT_H
+
+#include "shm/segment.h"
+
+#define HF_COMMIT_READY_TRIES 4096U /* rounds of hf_commit_ready() before it answers HF_EBUSY */
+#define HF_COMMIT_PAUSES 20U        /* pauses for a live committer before helping it */
+
+/* An operation, copied from its slot before W is moved: whoever applies it reads no slot any more. */
+struct hf_op {
+    enum hf_kind kind;
+    uint32_t slot_idx;
+    uint64_t seq;              /* of this operation: s + 1 */
+    struct hf_u128 st_before;  /* slot state it starts from */
+    struct hf_u128 st_after;
+    uint64_t mask;             /* buckets, bit layer*15 + window*3 + dimension */
+    uint32_t rows[HF_SHM_LAYERS];
+    uint32_t windows[HF_SHM_WINDOWS];
+    int64_t change[HF_SHM_DIMS];
+    bool opens;                /* reserve: the first of a newer window starts it */
+    uint32_t credit_window;    /* credit: kind, window id is windows[kind] */
+    int64_t credit_micros;
+};
+
+/* Reads W as low, high, low: a whole word, or false when it changed meanwhile. */
+bool hf_commit_read_word(const struct hf_shm_tenant *tenant, struct hf_u128 *word);
+
+/* Reads a bucket, the half with the tag first: when it is torn, the tag is older than the value, and a
+ * compare-and-swap with it fails. */
+static inline struct hf_u128 hf_commit_read_bucket(const struct hf_u128 *bucket)
+{
+    struct hf_u128 b;
+    b.hi = hf_load_acq_u64(&bucket->hi); /* E12 acquire -> bucket CAS: the low half is at least as new */
+    b.lo = hf_load_rlx_u64(&bucket->lo); /* relaxed: after the high half by its acquire */
+    return b;
+}
+
+static inline struct hf_u128 hf_commit_read_st(const struct hf_shm_slot *slot)
+{
+    struct hf_u128 st;
+    do {
+        st.lo = hf_load_acq_u64(&slot->slot_st.lo); /* E13 acquire -> st CAS / PENDING store */
+        st.hi = hf_load_acq_u64(&slot->slot_st.hi); /* E13 */
+        /* Two changes within these loads are needed for another round: bounded in practice by the
+         * speed of others, and each round is somebody's progress. */
+    } while (hf_load_rlx_u64(&slot->slot_st.lo) != st.lo); /* relaxed: E13's acquire loads order it */
+    return st;
+}
+
+/* Waits for, or helps to its end, the operation that W names. On HF_OK *word is W, all of it applied.
+ * HF_EBUSY: bounded tries used up while others made progress. HF_ECORRUPT: W or the slot it names cannot be. */
+int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 *word);
+
+/* Fills op from the slot as it stands, as operation number seq of this kind at time_ms. False when the slot's
+ * state does not allow the kind (then op->st_before is the state seen). *applied (may be NULL): its state says
+ * that operation seq is done already. */
+bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
+                        uint64_t time_ms, struct hf_op *op, bool *applied);
+
+/* W.seq still that of word: what was read since hf_commit_ready() was true at one instant. */
+bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word);
+
+/* Moves W from word to op (op->seq = seq of word + 1) at time_ms and applies op. False: lost to another
+ * operation, nothing happened: start again from hf_commit_ready(). words, when not NULL, are the op's buckets in
+ * mask order as read under this same word. */
+bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 word, const struct hf_op *op,
+                   uint64_t time_ms, const struct hf_u128 *words);
+
+/* Daemon: makes W of the tenant name this slot no more. HF_OK, HF_EBUSY, HF_ECORRUPT. */
+int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx);
+
+/* The value of a bucket after op, given its word; false when op leaves it alone (newer window, or applied). */
+bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before, struct hf_u128 *after);
+
+/* The bucket a mask bit of a path stands for; NULL when its row cannot be. */
+struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS], uint32_t bit);
+
+#endif
