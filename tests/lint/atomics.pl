@@ -1,7 +1,8 @@
 #!/usr/bin/perl
-# An atomic without a named partner is a bug. Every call of an accessor of shm/atomic.h says in a comment on its line, or
-# just above its statement, which edge it is an end of (E<number>), or why it needs none (`relaxed:`, `plain:`), or that
-# the operation takes effect there (LIN). One comment may stand above a run of such statements.
+# An atomic without a named partner is a bug. Every call of an accessor of shm/atomic.h says in a comment which edge it is
+# an end of (E<number>), or why it needs none (`relaxed:`, `plain:`), or that the operation takes effect there (LIN). The
+# comment is on its line, or just above its statement or a run of such statements, or above its function if that is short.
+# `relaxed everywhere below:` speaks for all relaxed accesses in the rest of the file.
 # The table of edges in shm/README.md (`| E<number> | one end | other end | what is ordered | else |`) holds every edge
 # that the code names, and only those; the functions that it names exist.
 #
@@ -13,7 +14,10 @@ use File::Basename;
 chdir($ARGV[0] // dirname($0) . '/../..') or die "atomics: no such folder: $!\n";
 
 my $accessor = qr/\bhf_(?:(?:load|store|cas|add|sub|or|and|xchg)_(?:rlx|acq|rel|acqrel|seq)_u(?:32|64|128)|fence_(?:acq|rel|seq))\s*\(/;
+my $ordered = qr/\bhf_(?:\w+_(?:acq|rel|acqrel|seq)_u|fence_)/;
 my $mark = qr/\bE\d+\b|\brelaxed:|\bplain:|\bLIN\b/;
+
+my $short = 16; # lines
 
 my ($findings, $calls, %edges_in_code, %functions) = (0, 0);
 sub finding { print @_, "\n"; $findings++ }
@@ -48,6 +52,7 @@ for my $file (sort grep { $_ ne 'shm/atomic.h' } glob('{shm,core,persist}/*.[ch]
     for my $i (0 .. $#lines) {
         next if $code[$i] !~ $accessor;
         $calls++;
+        next if $code[$i] !~ $ordered && grep { /\brelaxed everywhere below:/ } @comment[0 .. $i];
         my $said = $comment[$i];
         # A statement may go on: the comment may stand at its end.
         for (my $j = $i; $j < $#lines && $code[$j] !~ /[;{}]\s*$/;) { $said .= $comment[++$j] }
@@ -57,6 +62,17 @@ for my $file (sort grep { $_ ne 'shm/atomic.h' } glob('{shm,core,persist}/*.[ch]
             last if $blank && $comment[$j] eq '';
             last if !$blank && $code[$j] =~ /[;{}:]\s*$/ && $code[$j] !~ $accessor;
             $said .= $comment[$j];
+        }
+        # A short function may say it in its head.
+        if ($said !~ $mark) {
+            my ($head, $end) = ($i, $i);
+            $head-- while $head > 0 && $code[$head] !~ /^\{/;
+            $end++ while $end < $#lines && $code[$end] !~ /^\}/;
+            if ($end - $head <= $short) {
+                my $j = $head - 1;
+                $j-- while $j > 0 && $code[$j] !~ /^\s*$/; # the function's name and parameters
+                for (; $j >= 0 && $code[$j] =~ /^\s*$/ && $comment[$j] ne ''; $j--) { $said .= $comment[$j] }
+            }
         }
         finding("$file:", $i + 1, ": an atomic access without E<number>, relaxed:, plain: or LIN: ", $lines[$i] =~ s/^\s+//r)
             if $said !~ $mark;
