@@ -25,6 +25,14 @@ uint64_t hf_clock_forecast_ms(const struct hf_segment *seg, uint64_t elapsed_dea
  * time has caught up. */
 void hf_clock_publish(struct hf_segment *seg, uint64_t store_ms, uint64_t mono_ms, uint64_t uncertainty_ms);
 
+/* The publication in force, for people and tools. False when there is none yet. */
+struct hf_clock_published {
+    uint64_t time_ms;
+    uint64_t mono_ms;
+    uint64_t uncertainty_ms;
+};
+bool hf_clock_published(const struct hf_segment *seg, struct hf_clock_published *out);
+
 /* Injected clock: forward to at least ms (CAS loop); returns the clock afterwards. */
 uint64_t hf_clock_inject(struct hf_segment *seg, uint64_t ms);
 

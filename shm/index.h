@@ -25,14 +25,16 @@ uint32_t hf_index_hash(const struct hf_segment *seg, const char *id, uint32_t id
 bool hf_index_known(const struct hf_segment *seg, struct hf_u128 st, uint64_t now_ms);
 
 /* Finds the slot that carries the id and is known at now_ms. */
-enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
-                                   uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st);
+enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id,
+                                   uint32_t id_bytes, uint64_t now_ms, uint32_t *slot_idx,
+                                   struct hf_u128 *st);
 
 /* Inserts slot new_idx (PENDING, fields complete, id and slot_id_bytes filled) at the head of its chain
  * unless the id is known at now_ms: HF_INDEX_FOUND then. A forgotten slot of the same id may still hang
  * in the chain behind it until the daemon takes it out. */
 enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
-                                     uint64_t now_ms, uint32_t new_idx, uint32_t *slot_idx, struct hf_u128 *st);
+                                     uint64_t now_ms, uint32_t new_idx, uint32_t *slot_idx,
+                                     struct hf_u128 *st);
 
 /* Daemon only: takes the slot out of its chain. False when it is not in it. */
 bool hf_index_remove(struct hf_segment *seg, uint32_t hash, uint32_t slot_idx);

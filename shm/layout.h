@@ -16,23 +16,23 @@
 
 #include <stdint.h>
 
-#define HF_SHM_MAGIC 0x74736166646c6f68ULL /* "holdfast" */
+#define HF_SHM_MAGIC   0x74736166646c6f68ULL /* "holdfast" */
 #define HF_SHM_VERSION 1U
 
-#define HF_SHM_WINDOWS 5U /* minute, hour, day, month, lifetime */
-#define HF_SHM_DIMS 3U    /* invocations, tokens, cost */
-#define HF_SHM_LAYERS 3U  /* 0 key, 1 team, 2 tenant: the order of the checks */
-#define HF_SHM_ROW_BUCKETS (HF_SHM_WINDOWS * HF_SHM_DIMS)
+#define HF_SHM_WINDOWS      5U /* minute, hour, day, month, lifetime */
+#define HF_SHM_DIMS         3U /* invocations, tokens, cost */
+#define HF_SHM_LAYERS       3U /* 0 key, 1 team, 2 tenant: the order of the checks */
+#define HF_SHM_ROW_BUCKETS  (HF_SHM_WINDOWS * HF_SHM_DIMS)
 #define HF_SHM_PATH_BUCKETS (HF_SHM_ROW_BUCKETS * HF_SHM_LAYERS)
 
-#define HF_SHM_NONE UINT32_MAX    /* no row, no name, no price */
-#define HF_SHM_UNKNOWN UINT64_MAX /* an amount nobody knows; a limit that is not there */
-#define HF_SHM_AMOUNT_MAX 72057594037927935ULL
-#define HF_SHM_SEQ_MAX ((1ULL << 44) - 1)
-#define HF_SHM_SEQ_ALARM (HF_SHM_SEQ_MAX - (1ULL << 40)) /* a rebuild is due long before the end */
-#define HF_SHM_SLOTS_MAX (1U << 24)
+#define HF_SHM_NONE        UINT32_MAX /* no row, no name, no price */
+#define HF_SHM_UNKNOWN     UINT64_MAX /* an amount nobody knows; a limit that is not there */
+#define HF_SHM_AMOUNT_MAX  72057594037927935ULL
+#define HF_SHM_SEQ_MAX     ((1ULL << 44) - 1)
+#define HF_SHM_SEQ_ALARM   (HF_SHM_SEQ_MAX - (1ULL << 40)) /* a rebuild is due long before the end */
+#define HF_SHM_SLOTS_MAX   (1U << 24)
 #define HF_SHM_CHUNK_SLOTS 64U
-#define HF_SHM_NAME_BYTES 63U
+#define HF_SHM_NAME_BYTES  63U
 
 /* ---- packed words -------------------------------------------------------------------------------- */
 
@@ -150,7 +150,7 @@ struct hf_shm_header {
     uint32_t hdr_header_bytes;
     uint64_t hdr_fingerprint;
     uint64_t hdr_size_bytes;
-    uint64_t hdr_epoch;   /* of this segment; rows of the store carry it */
+    uint64_t hdr_epoch; /* of this segment; rows of the store carry it */
     uint64_t hdr_hash_seed;
     uint8_t hdr_boot_id[16];
     /* line 1: options. Writer: creator. */
@@ -168,27 +168,28 @@ struct hf_shm_header {
     uint32_t hdr_state; /* enum hf_segment_state; published last */
     uint32_t hdr_names_cnt;
     uint32_t hdr_prices_cnt;
-    uint32_t hdr_policy_gen; /* newest generation; its region is gen & 1 */
-    uint64_t hdr_daemon;     /* owner reference of the daemon; CAS 0 or dead -> self */
+    uint32_t hdr_policy_gen;   /* newest generation; its region is gen & 1 */
+    uint64_t hdr_daemon;       /* owner reference of the daemon; CAS 0 or dead -> self */
     uint64_t hdr_heartbeat_ms; /* CLOCK_MONOTONIC of the daemon's last cycle */
     uint64_t hdr_durable_ms;   /* CLOCK_MONOTONIC instant before which everything is committed */
     uint64_t hdr_next_seq;     /* next receipt sequence */
     uint64_t hdr_batch_number; /* last committed batch */
     uint64_t hdr_pad2;
-    /* line 3: the authority clock, a sequence counter around the fields. Writer: daemon. */
-    uint32_t clk_seq; /* odd while being written */
+    /* line 3: the authority clock. Writer: daemon. Two copies: clk_seq & 1 says which is published, the other
+     * one is filled for the next publication; so a daemon stopped in the middle of it stops nobody. */
+    uint32_t clk_seq; /* publications so far; 0: none yet */
+    uint32_t clk_uncertainty_ms[2];
     uint32_t clk_pad;
-    uint64_t clk_time_ms;  /* store's time at clk_mono_ms */
-    uint64_t clk_mono_ms;  /* CLOCK_MONOTONIC */
-    uint64_t clk_uncertainty_ms;
-    uint64_t clk_hold_ms; /* the clock shows at least this: it never runs backwards */
-    uint64_t clk_elapsed_off_ms; /* elapsed scale of deadlines = CLOCK_MONOTONIC + this; fixed per epoch */
-    uint64_t clk_pad3[2];
+    uint64_t clk_time_ms[2]; /* store's time at clk_mono_ms */
+    uint64_t clk_mono_ms[2]; /* CLOCK_MONOTONIC */
+    uint64_t clk_hold_ms;    /* the clock shows at least this: it never runs backwards */
+    uint64_t
+        clk_elapsed_off_ms; /* elapsed scale of deadlines = CLOCK_MONOTONIC + this. Creator; fixed per epoch */
     /* line 4: injected clock. Writer: any (CAS, only forward). */
     uint64_t clk_injected_ms;
     uint64_t hdr_pad4[7];
     /* line 5: waiting for the daemon. Writers: any (wake_word, cyc_asked), daemon (the others). */
-    uint32_t wake_word; /* futex: raised to wake the daemon */
+    uint32_t wake_word;     /* futex: raised to wake the daemon */
     uint32_t cyc_done_word; /* futex: raised when a cycle ends */
     uint64_t cyc_begun;     /* drain cycles begun */
     uint64_t cyc_done;      /* drain cycles whose marks are all committed */
@@ -198,10 +199,11 @@ struct hf_shm_header {
     /* regions. Writer: creator. */
     struct hf_shm_region hdr_regions[16];
     char hdr_segment_name[64];
-    char hdr_store_name[64];  /* name under which the store knows this segment */
-    char hdr_store_url[512];  /* for people and tools; never with a secret */
+    char hdr_store_name[64];      /* name under which the store knows this segment */
+    char hdr_store_url[512];      /* for people and tools; never with a secret */
     uint8_t hdr_batch_digest[32]; /* of the last committed batch. Writer: daemon */
-    uint8_t hdr_pad6[2528];
+    uint64_t hdr_lock_ino; /* inode of the lock file: another one would show the living as dead. Creator */
+    uint8_t hdr_pad6[2520];
 };
 _Static_assert(sizeof(struct hf_shm_header) == 4096, "the header is one page");
 
@@ -209,10 +211,10 @@ _Static_assert(sizeof(struct hf_shm_header) == 4096, "the header is one page");
 
 /* Life is proved by an open-file-description lock on byte (index) of the lock file, never by these. */
 struct hf_shm_owner {
-    uint64_t own_ref;       /* 0 = free; else the reference of the one who joined. CAS by joiner and sweeper */
+    uint64_t own_ref; /* 0 = free; else the reference of the one who joined. CAS by joiner and sweeper */
     uint64_t own_last_epoch; /* highest epoch ever given at this place. Writer: joiner under its lock */
     uint64_t own_joined_ms;
-    uint32_t own_pid; /* for people only */
+    uint32_t own_pid;  /* for people only */
     uint32_t own_role; /* 1 worker, 2 daemon, 3 tool */
     uint64_t own_pad[4];
 };
@@ -222,10 +224,10 @@ _Static_assert(sizeof(struct hf_shm_owner) == 64, "one line");
 
 /* 128 bytes of its own: the commit word, and what every operation reads with it. */
 struct hf_shm_tenant {
-    struct hf_u128 ten_word;  /* W. Writer: any, CAS */
-    uint64_t ten_applied;     /* A: a sequence known to be applied; a hint, never ahead */
-    uint64_t ten_policy;      /* generation of the limits in force. Writer: any, through W */
-    uint32_t ten_row;         /* its row. Writer: creator */
+    struct hf_u128 ten_word; /* W. Writer: any, CAS */
+    uint64_t ten_applied;    /* A: a sequence known to be applied; a hint, never ahead */
+    uint64_t ten_policy;     /* generation of the limits in force. Writer: any, through W */
+    uint32_t ten_row;        /* its row. Writer: creator */
     uint32_t ten_name;
     uint64_t ten_pad[11];
 };
@@ -254,7 +256,8 @@ struct hf_shm_settled {
 struct hf_shm_published {
     uint64_t pub_seq;
     uint32_t pub_alarm_window[HF_SHM_WINDOWS]; /* window for which the bits below stand */
-    uint32_t pub_alarm_bits[HF_SHM_WINDOWS];   /* per dimension: 1 = 80 %, 8 = 100 %, 64 = below zero; << dimension */
+    uint32_t pub_alarm_bits
+        [HF_SHM_WINDOWS]; /* per dimension: 1 = 80 %, 8 = 100 %, 64 = below zero; << dimension */
     uint64_t pub_pad[4];
     struct hf_shm_settled pub_settled[HF_SHM_WINDOWS][HF_SHM_DIMS];
 };
@@ -262,44 +265,47 @@ _Static_assert(sizeof(struct hf_shm_published) == 320, "five lines");
 
 /* ---- slots ---------------------------------------------------------------------------------------- */
 
-/* hdr_chunk_slots slots that one process fills. chunk_free is a hint: the truth is st. */
+/* hdr_chunk_slots slots that one process fills at a time. chunk_free is a hint: the truth is st. */
 struct hf_shm_chunk {
-    uint64_t chunk_owner; /* owner reference; CAS 0 -> self; back to 0 by the owner, or the daemon when it is dead */
-    uint64_t chunk_free;  /* bit per slot: set by the daemon when freed, taken by the owner (exchange) */
-    uint64_t chunk_pad[6];
+    uint64_t
+        chunk_owner; /* who alone may fill its free slots now; CAS 0 -> self; back to 0 by the owner when it
+                             goes on to another chunk, or by the daemon when it is dead */
+    uint64_t chunk_free; /* bit per slot: set by the daemon when freed, taken by the owner (exchange) */
+    uint64_t chunk_home; /* who filled it last and looks here first; a hint. Writer: owner, daemon */
+    uint64_t chunk_pad[5];
     uint64_t chunk_dirty; /* bit per slot: set by committers and helpers, taken by the daemon (exchange) */
     uint64_t chunk_pad2[7];
 };
 _Static_assert(sizeof(struct hf_shm_chunk) == 128, "two lines");
 
 /* slot_flags: fixed at reserve. */
-#define HF_SLOT_EXPIRY_MASK 0x3U /* enum hf_on_expiry */
+#define HF_SLOT_EXPIRY_MASK  0x3U /* enum hf_on_expiry */
 #define HF_SLOT_OVERAGE_FAIL 0x4U
-#define HF_SLOT_BASIS_CAP 0x8U
-#define HF_SLOT_DEGRADED 0x10U
-#define HF_SLOT_FORM_MODEL 0x20U /* model + input_tokens, else explicit amounts */
-#define HF_SLOT_HAS_IN1 0x40U    /* input_tokens or tokens was given */
-#define HF_SLOT_HAS_IN2 0x80U    /* max_output_tokens or cost_micros was given */
-#define HF_SLOT_HAS_ECO1 0x100U  /* economy_tokens */
-#define HF_SLOT_HAS_ECO2 0x200U  /* economy_cost_micros */
-#define HF_SLOT_HAS_TTL 0x400U
-#define HF_SLOT_CREDITS 0x800U   /* slot_credits[] is filled (not all zero) */
-#define HF_SLOT_CAP_TOKENS 0x1000U /* basis cap: the capability capped tokens at reserve */
-#define HF_SLOT_CAP_COST 0x2000U
-#define HF_SLOT_CONFLICT 0x4000U /* recovered from a conflicting reservation */
+#define HF_SLOT_BASIS_CAP    0x8U
+#define HF_SLOT_DEGRADED     0x10U
+#define HF_SLOT_FORM_MODEL   0x20U  /* model + input_tokens, else explicit amounts */
+#define HF_SLOT_HAS_IN1      0x40U  /* input_tokens or tokens was given */
+#define HF_SLOT_HAS_IN2      0x80U  /* max_output_tokens or cost_micros was given */
+#define HF_SLOT_HAS_ECO1     0x100U /* economy_tokens */
+#define HF_SLOT_HAS_ECO2     0x200U /* economy_cost_micros */
+#define HF_SLOT_HAS_TTL      0x400U
+#define HF_SLOT_CREDITS      0x800U  /* slot_credits[] is filled (not all zero) */
+#define HF_SLOT_CAP_TOKENS   0x1000U /* basis cap: the capability capped tokens at reserve */
+#define HF_SLOT_CAP_COST     0x2000U
+#define HF_SLOT_CONFLICT     0x4000U /* recovered from a conflicting reservation */
 
 /* slot_close: written by the claimant before W. */
-#define HF_CLOSE_FAILURE 0x1U       /* outcome: failure */
-#define HF_CLOSE_SOURCE_MASK 0x6U   /* 0 unknown, 2 derived, 4 provider */
-#define HF_CLOSE_SOURCE_DERIVED 0x2U
+#define HF_CLOSE_FAILURE         0x1U /* outcome: failure */
+#define HF_CLOSE_SOURCE_MASK     0x6U /* 0 unknown, 2 derived, 4 provider */
+#define HF_CLOSE_SOURCE_DERIVED  0x2U
 #define HF_CLOSE_SOURCE_PROVIDER 0x4U
-#define HF_CLOSE_USAGE 0x8U         /* usage was an object, not null */
-#define HF_CLOSE_HAS_CACHED 0x10U
+#define HF_CLOSE_USAGE           0x8U /* usage was an object, not null */
+#define HF_CLOSE_HAS_CACHED      0x10U
 #define HF_CLOSE_HAS_CACHE_WRITE 0x20U
-#define HF_CLOSE_QUOTA_EXCEEDED 0x40U
-#define HF_CLOSE_WAS_EXPIRED 0x80U  /* late: it had been expired */
-#define HF_CLOSE_WAS_RETAINED 0x100U
-#define HF_CLOSE_REF 0x200U         /* slot_ref is given */
+#define HF_CLOSE_QUOTA_EXCEEDED  0x40U
+#define HF_CLOSE_WAS_EXPIRED     0x80U /* late: it had been expired */
+#define HF_CLOSE_WAS_RETAINED    0x100U
+#define HF_CLOSE_REF             0x200U /* slot_ref is given */
 
 /* The two sets of what a hold is; st.ordinal & 1 says which is current. */
 struct hf_shm_hold {
@@ -313,17 +319,17 @@ struct hf_shm_hold {
  * slot_body). While st says FILLING or PENDING the owner alone writes; later each field names its writer. */
 struct hf_shm_slot {
     /* 0 */
-    struct hf_u128 slot_st;  /* owner to PENDING; any, through W; daemon to FREE */
-    uint64_t slot_claim;     /* owner reference of the claimant. CAS */
-    uint64_t slot_persisted; /* generation 20 | ordinal 11 | receipts 33 (HF_PERSISTED_x). Writer: daemon */
-    uint64_t slot_next;      /* link to the next slot of its chain. Owner before insertion, daemon after */
-    uint64_t slot_owner;     /* owner reference of who filled it */
+    struct hf_u128 slot_st;    /* owner to PENDING; any, through W; daemon to FREE */
+    uint64_t slot_claim;       /* owner reference of the claimant. CAS */
+    uint64_t slot_persisted;   /* generation 20 | ordinal 11 | receipts 33 (HF_PERSISTED_x). Writer: daemon */
+    uint64_t slot_next;        /* link to the next slot of its chain. Owner before insertion, daemon after */
+    uint64_t slot_owner;       /* owner reference of who filled it */
     uint64_t slot_reserved_ms; /* the instant whose windows it belongs to */
-    uint64_t slot_mask;      /* bit layer*15 + window*3 + dimension: buckets in which it counts */
+    uint64_t slot_mask;        /* bit layer*15 + window*3 + dimension: buckets in which it counts */
     /* 64 */
     uint32_t slot_rows[HF_SHM_LAYERS]; /* key (or HF_SHM_NONE), team, tenant */
     uint32_t slot_tenant;
-    uint32_t slot_windows[4]; /* minute, hour, day, month; lifetime is 0 */
+    uint32_t slot_windows[4];   /* minute, hour, day, month; lifetime is 0 */
     uint64_t slot_first_tokens; /* as reserved: the first answer */
     uint64_t slot_first_cost;
     uint64_t slot_first_expires_ms;
@@ -368,16 +374,16 @@ _Static_assert(sizeof(struct hf_shm_slot) == 512, "a slot is 512 bytes");
 
 /* slot_persisted: which receipts of this generation are committed. */
 #define HF_PERSISTED_RESERVATION 0x1U
-#define HF_PERSISTED_EXPIRY 0x2U /* expired or retained */
-#define HF_PERSISTED_CLOSING 0x4U /* settled, released, disputed, or the late settlement */
-#define HF_PERSISTED_CONFLICT 0x8U /* its reservation was put aside as a conflict */
+#define HF_PERSISTED_EXPIRY      0x2U /* expired or retained */
+#define HF_PERSISTED_CLOSING     0x4U /* settled, released, disputed, or the late settlement */
+#define HF_PERSISTED_CONFLICT    0x8U /* its reservation was put aside as a conflict */
 
 /* A credit: lies over the slot from byte 128. The slot's row is slot_rows[1], its tenant slot_tenant. */
 struct hf_shm_credit_note {
-    int64_t crd_micros;   /* as asked, negative takes back */
-    uint32_t crd_window;  /* kind */
+    int64_t crd_micros;  /* as asked, negative takes back */
+    uint32_t crd_window; /* kind */
     uint32_t crd_window_id;
-    uint64_t crd_before;  /* the window's total before and after: for the receipt */
+    uint64_t crd_before; /* the window's total before and after: for the receipt */
     uint64_t crd_after;
     uint8_t crd_reason_bytes;
     uint8_t crd_by_bytes;
@@ -412,14 +418,14 @@ struct hf_shm_price {
  * Writer: creator (later the daemon); read-only once its generation is published. */
 struct hf_shm_policy {
     uint32_t pol_gen;
-    uint32_t pol_rows_cnt;   /* entries of the row array, index = row */
+    uint32_t pol_rows_cnt; /* entries of the row array, index = row */
     uint32_t pol_caps_cnt;
     uint32_t pol_lookup_mask; /* slots of the lookup table - 1 */
     uint64_t pol_rows_off;    /* struct hf_shm_row_policy[] */
     uint64_t pol_caps_off;    /* struct hf_shm_cap[] */
     uint64_t pol_lookup_off;  /* struct hf_shm_lookup[] */
     uint64_t pol_bytes;
-    uint32_t pol_currency;    /* name */
+    uint32_t pol_currency;       /* name */
     uint32_t pol_price_revision; /* name */
     uint32_t pol_tenants_cnt;
     uint32_t pol_models_cnt;
@@ -455,10 +461,10 @@ struct hf_shm_cap {
 
 /* Open addressing by hf_name_hash of the name with (kind, parent) as seed; lku_kind 0 ends a probe. */
 #define HF_LOOKUP_TENANT 1U /* parent 0; value = tenant index */
-#define HF_LOOKUP_TEAM 2U   /* parent = tenant row; value = row */
-#define HF_LOOKUP_KEY 3U    /* parent = team row; value = row */
-#define HF_LOOKUP_CAP 4U    /* parent = team row; value = index into caps */
-#define HF_LOOKUP_MODEL 5U  /* parent 0; value = price */
+#define HF_LOOKUP_TEAM   2U /* parent = tenant row; value = row */
+#define HF_LOOKUP_KEY    3U /* parent = team row; value = row */
+#define HF_LOOKUP_CAP    4U /* parent = team row; value = index into caps */
+#define HF_LOOKUP_MODEL  5U /* parent 0; value = price */
 struct hf_shm_lookup {
     uint32_t lku_kind;
     uint32_t lku_parent;
@@ -470,7 +476,7 @@ struct hf_shm_lookup {
 
 /* Writer: daemon, under mtr_seq (odd while writing). Sorted by the reader, not here. */
 struct hf_shm_meter {
-    uint64_t mtr_seq; /* 0: unused */
+    uint64_t mtr_seq;    /* 0: unused */
     uint32_t mtr_tenant; /* names */
     uint32_t mtr_cap;
     uint32_t mtr_model; /* HF_SHM_NONE: explicit amounts */
@@ -486,7 +492,7 @@ _Static_assert(sizeof(struct hf_shm_meter) == 64, "one line");
 /* A batch on its way to the store, written before its transaction. Writer: daemon. */
 #define HF_SHM_BATCH_ENTRIES 8192U
 struct hf_shm_batch_entry {
-    uint64_t bat_slot;  /* slot 24 | generation 20 | ordinal 11 */
+    uint64_t bat_slot;      /* slot 24 | generation 20 | ordinal 11 */
     uint64_t bat_persisted; /* slot_persisted when it is committed */
     uint64_t bat_tokens;    /* slot_written_* when it is committed */
     uint64_t bat_cost;

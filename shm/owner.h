@@ -11,13 +11,17 @@
 
 #include "shm/segment.h"
 
-enum hf_role { HF_ROLE_WORKER = 1, HF_ROLE_DAEMON = 2, HF_ROLE_TOOL = 3 };
+enum hf_role {
+    HF_ROLE_WORKER = 1,
+    HF_ROLE_DAEMON = 2,
+    HF_ROLE_TOOL = 3
+};
 
 /* A joined handle of this process. */
 struct hf_owner {
-    uint64_t ref;  /* owner reference; never 0 while joined */
-    int fd;        /* own open file description of the lock file; -1 for anonymous segments */
-    uint32_t fork_mark; /* of the process that joined: hf_owner_forked() */
+    uint64_t ref;          /* owner reference; never 0 while joined */
+    int fd;                /* own open file description of the lock file; -1 for anonymous segments */
+    uint32_t fork_mark;    /* of the process that joined: hf_owner_forked() */
     struct hf_owner *next; /* list of this process's handles, for the atfork handler */
 };
 

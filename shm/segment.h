@@ -26,8 +26,8 @@ struct hf_segment_plan {
     uint64_t epoch;
     bool injected;
     uint64_t injected_ms;
-    mode_t mode;       /* 0660 by default */
-    gid_t group;       /* (gid_t)-1: the process's own */
+    mode_t mode; /* 0660 by default */
+    gid_t group; /* (gid_t)-1: the process's own */
     const char *store_name;
     const char *store_url; /* without secrets */
 };
@@ -50,17 +50,19 @@ struct hf_segment {
     uint8_t *policies;
     struct hf_shm_meter *meters;
     struct hf_shm_batch *batches; /* two */
-    uint32_t owners_cnt, tenants_cnt, rows_cnt, chunks_cnt, slots_cnt, heads_mask, names_max, prices_max, meters_cnt;
-    uint32_t chunk_slots;  /* 1 << chunk_shift */
+    uint32_t owners_cnt, tenants_cnt, rows_cnt, chunks_cnt, slots_cnt, heads_mask, names_max, prices_max,
+        meters_cnt;
+    uint32_t chunk_slots; /* 1 << chunk_shift */
     uint32_t chunk_shift;
     uint64_t policy_bytes;
     uint64_t hash_seed;
     uint64_t late_horizon_ms, replay_horizon_ms, max_lag_ms;
     bool injected;
-    int lock_fd;           /* of the lock file, for hf_owner_*; -1 for an anonymous segment */
-    dev_t dev;             /* of the mapped file, to notice a replaced one */
+    bool unpublished; /* made here, still under its temporary name */
+    int lock_fd;      /* of the lock file, for hf_owner_*; -1 for an anonymous segment */
+    dev_t dev;        /* of the mapped file, to notice a replaced one */
     ino_t ino;
-    char path[256];        /* "" for an anonymous segment */
+    char path[256]; /* "" for an anonymous segment */
     char name[64];
 };
 
@@ -77,7 +79,8 @@ int hf_segment_create(const char *name, const struct hf_segment_plan *plan, stru
 
 /* A private anonymous segment (MAP_SHARED | MAP_ANONYMOUS): tests, benches and `holdfast run --policy`.
  * Its owners live in the same process (and forked children); all are taken for alive. */
-int hf_segment_create_anonymous(const struct hf_segment_plan *plan, struct hf_segment *seg, struct hf_error *err);
+int hf_segment_create_anonymous(const struct hf_segment_plan *plan, struct hf_segment *seg,
+                                struct hf_error *err);
 
 /* Links the finished file into place. HF_EEXISTS when a segment stands there already, unless replace is
  * true: then it is replaced atomically (caller has proved that nobody live uses the old epoch). */
