@@ -3,8 +3,8 @@
  * Everything that reads or writes receipts (canonical text, both stores, JSON for people) walks the same table of fields, in the
  * same order; persist/README.md has it with meanings. A field's name is its column's name.
  *
- * Null: HF_UNKNOWN in a number, -1 in a word or a tri-state, a name of length 0, a NULL text, an all-zero digest. Unknown is
- * never zero: hf_receipt_init makes everything null, and the effects 0.
+ * Null: HF_UNKNOWN in a number, HF_RECEIPT_SIGNED_NULL in a signed one, -1 in a word or a tri-state, a name of length 0, a NULL
+ * text, an all-zero digest. Unknown is never zero: hf_receipt_init makes everything null, and the effects 0.
  */
 #ifndef HF_PERSIST_RECEIPT_H
 #define HF_PERSIST_RECEIPT_H
@@ -17,7 +17,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define HF_DIGEST_BYTES 32
+#define HF_DIGEST_BYTES        32
+#define HF_RECEIPT_SIGNED_NULL INT64_MIN
 /* Buckets of one path: bit (layer * 5 + window) * 3 + dimension, layer 0 key, 1 team, 2 tenant. The same as slot_mask. */
 #define HF_RECEIPT_BUCKETS_MAX 45
 /* Room for the longest text of the column `buckets`, with its NUL. */
@@ -86,7 +87,8 @@ struct hf_receipt {
     uint64_t reservation_seq;                    /* family */
     uint8_t reservation_digest[HF_DIGEST_BYTES]; /* family but reservation: digest of the reservation's row */
 
-    /* Effects on every bucket in `bucket_mask` of every window that window_ms lies in; 0 elsewhere. `held`: what open reservations
+    /* held_invocations is +1 on a reservation, -1 on the closing that ends its being open, 0 on everything later.
+     * Effects on every bucket in `bucket_mask` of every window that window_ms lies in; 0 elsewhere. `held`: what open reservations
      * hold. `charged`: what is settled (or left charged by expired, retained, disputed, unknown). The sums over all rows of a
      * window are what the bucket holds and has settled. Signed, within +-HF_AMOUNT_MAX. Conflicting rows have them too. */
     int64_t held_invocations;
@@ -136,7 +138,7 @@ struct hf_receipt {
     uint64_t policy_revision; /* epoch, policy, reservation: revision of the policy in force */
 
     /* credit */
-    int64_t credit_micros;         /* as asked; negative takes back. 0 in other kinds */
+    int64_t credit_micros;         /* as asked; negative takes back */
     uint64_t credit_before_micros; /* the window's total before and after */
     uint64_t credit_after_micros;
 
@@ -199,7 +201,7 @@ static inline unsigned hf_receipt_bucket(enum hf_layer layer, enum hf_window win
            (unsigned)dimension;
 }
 
-/* Everything null, effects 0, version 1, of that kind. */
+/* Everything null, effects 0, version 1, of that kind; bucket_mask of a family row is 0, no bucket. */
 void hf_receipt_init(struct hf_receipt *receipt, enum hf_receipt_kind kind);
 
 /* "reservation", "late_settlement", ...: the column's word; "?" for no kind. */
@@ -223,7 +225,7 @@ bool hf_receipt_buckets_parse(const char *text, size_t len, struct hf_receipt *r
 
 enum hf_field_type {
     HF_FIELD_NUMBER,  /* uint64_t, null HF_UNKNOWN; column: 64-bit integer */
-    HF_FIELD_SIGNED,  /* int64_t, never null; column: 64-bit integer */
+    HF_FIELD_SIGNED,  /* int64_t, null HF_RECEIPT_SIGNED_NULL; column: 64-bit integer */
     HF_FIELD_FLAG,    /* bool, never null; column: boolean (0 or 1 in SQLite) */
     HF_FIELD_TRI,     /* int8_t 0, 1, null -1; column: boolean */
     HF_FIELD_WORD,    /* int8_t of an enum, null -1; column: text */

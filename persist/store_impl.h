@@ -1,0 +1,151 @@
+/* For those who write a store: what store*.c (the same for all) and a driver (sqlite.c, postgres.c) know of each other.
+ *
+ * A driver is a small SQL driver: it connects, runs the statements that it is given (they are written so that both databases
+ * understand them: parameters $1, $2 in the order of their first use, unqualified names, explicit casts), and does in its own way
+ * what has a fast way: looking up many ids, inserting many rows. All statements go by parameters.
+ */
+#ifndef HF_PERSIST_STORE_IMPL_H
+#define HF_PERSIST_STORE_IMPL_H
+
+#include "persist/digest.h"
+#include "persist/store.h"
+
+#include <stdarg.h>
+
+/* A column of a result row; bytes are valid during the callback and NUL-terminated. Booleans are integers 0 and 1. */
+struct hf_column {
+    bool null;
+    int64_t integer;
+    const char *bytes; /* text, bytea, BLOB; NULL for an integer */
+    size_t len;
+};
+
+enum hf_param_type {
+    HF_PARAM_INTEGER,
+    HF_PARAM_TEXT,
+    HF_PARAM_BYTES
+};
+struct hf_param {
+    enum hf_param_type type;
+    int64_t integer;
+    const char *bytes; /* TEXT: NUL-terminated as well */
+    size_t len;
+};
+
+/* One row. Anything but HF_STORE_OK stops, and is what the query returns. */
+typedef enum hf_store_status hf_columns_fn(void *ctx, const struct hf_column *columns, unsigned cnt);
+
+/* An id to look up, and the newest reservation under it. */
+struct hf_lookup {
+    const struct hf_name *id;
+    bool found;
+    bool conflict;
+    uint64_t seq;
+    uint8_t digest[HF_DIGEST_BYTES];
+};
+
+struct hf_store_ops {
+    const char *name;
+    /* True when the URL is one of this store. */
+    bool (*mine)(const char *url);
+    /* The URL for people. */
+    void (*display)(const char *url, char *text, size_t text_bytes);
+    /* A driver's handle, zeroed, its base filled in by the caller; no connection yet. NULL: no memory. */
+    struct hf_store *(*make)(void);
+    /* Drops connection and lock; forgets nothing else. */
+    void (*disconnect)(struct hf_store *store);
+    /* Frees what make made; disconnect came before. */
+    void (*destroy)(struct hf_store *store);
+    bool (*connected)(const struct hf_store *store);
+    /* create: for init: make the file and its folder; keep the owner's role. */
+    enum hf_store_status (*connect)(struct hf_store *store, bool create, struct hf_store_error *error);
+    /* A query whose one row and column says (1 or 0) whether the table of migrations is there. */
+    const char *schema_probe;
+    const char *schema_suffix; /* of this store's files: ".sqlite.sql" */
+    /* Runs a schema file, which has many statements and no parameters. */
+    enum hf_store_status (*script)(struct hf_store *store, const char *sql, struct hf_store_error *error);
+    /* In init, inside the transaction: keeps a second init out until it ends. */
+    enum hf_store_status (*init_lock)(struct hf_store *store, struct hf_store_error *error);
+    /* fn may be NULL: rows are not wanted. */
+    enum hf_store_status (*query)(struct hf_store *store, const char *sql, const struct hf_param *params,
+                                  unsigned params_cnt, hf_columns_fn *fn, void *ctx,
+                                  struct hf_store_error *error);
+    /* The single-writer lock of store->segment, on this connection. */
+    enum hf_store_status (*take_lock)(struct hf_store *store, struct hf_store_error *error);
+    enum hf_store_status (*now)(struct hf_store *store, struct hf_store_time *time,
+                                struct hf_store_error *error);
+
+    enum hf_store_status (*begin)(struct hf_store *store, struct hf_store_error *error);
+    enum hf_store_status (*lookup)(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
+                                   struct hf_store_error *error);
+    /* Inserts the rows; sets their fate to STORED or ASIDE; counts and explains in report. */
+    enum hf_store_status (*insert)(struct hf_store *store, const struct hf_store_batch *batch,
+                                   struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
+                                   struct hf_store_error *error);
+    /* UNKNOWN when the answer was lost. */
+    enum hf_store_status (*commit)(struct hf_store *store, struct hf_store_error *error);
+    /* Also after a failure, and when nothing was begun. */
+    void (*rollback)(struct hf_store *store);
+};
+
+/* A driver's handle begins with this. */
+struct hf_store {
+    const struct hf_store_ops *ops;
+    char *url;
+    char *display;
+    struct hf_store_options options; /* with the defaults filled in */
+    struct hf_digest *digest;
+    struct hf_name segment; /* wanted lock; length 0: none */
+    int64_t segment_id;     /* of `segment`, once locked */
+    bool locked;            /* on the present connection */
+    bool has_aside;         /* the table of conflicts has rows of this segment: lookups read it too */
+};
+
+extern const struct hf_store_ops hf_sqlite_ops;
+extern const struct hf_store_ops hf_postgres_ops;
+
+/* Writes a sentence and returns status. error may be NULL. */
+enum hf_store_status hf_store_fail(struct hf_store_error *error, enum hf_store_status status,
+                                   const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Connects if there is no connection: schema verified, lock taken again where one is wanted. */
+enum hf_store_status hf_store_ensure(struct hf_store *store, struct hf_store_error *error);
+
+/* Runs a query and, when that fails on a broken connection, leaves it dropped. One place for what every reader does. */
+enum hf_store_status hf_store_query(struct hf_store *store, const char *sql, const struct hf_param *params,
+                                    unsigned params_cnt, hf_columns_fn *fn, void *ctx,
+                                    struct hf_store_error *error);
+
+/* The number of a segment name, 0 when the store does not know it. */
+enum hf_store_status hf_store_segment_id(struct hf_store *store, const char *segment, int64_t *segment_id,
+                                         struct hf_store_error *error);
+
+/* The end of the chain of a segment number, on the present connection. */
+enum hf_store_status hf_store_chain(struct hf_store *store, int64_t segment_id, struct hf_store_head *head,
+                                    struct hf_store_error *error);
+enum hf_store_status hf_store_batch_of(struct hf_store *store, int64_t segment_id, uint64_t number,
+                                       bool *found, struct hf_store_batch *batch,
+                                       struct hf_store_error *error);
+
+/* Verifies the migration records. With apply: runs what is missing; inside a transaction. */
+enum hf_store_status hf_schema_check(struct hf_store *store, bool apply, struct hf_store_error *error);
+
+/* Schema files, embedded at build time: the generated table, ended by a NULL name, in the order of names. */
+struct hf_schema_file {
+    const char *name; /* NNN_what.store.sql */
+    const char *text; /* NUL-terminated */
+    size_t len;
+};
+extern const struct hf_schema_file hf_schema_files[];
+
+static inline struct hf_param hf_param_integer(int64_t integer)
+{
+    return (struct hf_param){HF_PARAM_INTEGER, integer, NULL, 0};
+}
+struct hf_param hf_param_text(const char *text);
+static inline struct hf_param hf_param_bytes(const void *bytes, size_t len)
+{
+    return (struct hf_param){HF_PARAM_BYTES, 0, (const char *)bytes, len};
+}
+
+#endif
