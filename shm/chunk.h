@@ -18,7 +18,7 @@ struct hf_chunks {
 };
 
 /* start_hint spreads the processes over the segment (the owner index, say): any number will do. */
-void hf_chunks_init(const struct hf_segment *seg, struct hf_chunks *chunks, uint32_t start_hint);
+void hf_chunks_init(struct hf_chunks *chunks, uint32_t start_hint);
 
 /* A slot with st FREE of a chunk held, or HF_SHM_NONE when nobody's chunk has one (hot path: bounded, no system
  * call). The caller alone may fill it; it fills it (any state but FREE) or gives it back before the next take.

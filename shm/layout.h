@@ -174,17 +174,17 @@ struct hf_shm_header {
     uint64_t hdr_durable_ms;   /* CLOCK_MONOTONIC instant before which everything is committed */
     uint64_t hdr_next_seq;     /* next receipt sequence */
     uint64_t hdr_batch_number; /* last committed batch */
-    uint64_t hdr_pad2;
+    uint64_t
+        hdr_meters_max; /* the largest amount in any meter: below half the range nobody needs to look closer */
     /* line 3: the authority clock. Writer: daemon. Two copies: clk_seq & 1 says which is published, the other
      * one is filled for the next publication; so a daemon stopped in the middle of it stops nobody. */
     uint32_t clk_seq; /* publications so far; 0: none yet */
     uint32_t clk_uncertainty_ms[2];
     uint32_t clk_pad;
-    uint64_t clk_time_ms[2]; /* store's time at clk_mono_ms */
-    uint64_t clk_mono_ms[2]; /* CLOCK_MONOTONIC */
-    uint64_t clk_hold_ms;    /* the clock shows at least this: it never runs backwards */
-    uint64_t
-        clk_elapsed_off_ms; /* elapsed scale of deadlines = CLOCK_MONOTONIC + this. Creator; fixed per epoch */
+    uint64_t clk_time_ms[2];     /* store's time at clk_mono_ms */
+    uint64_t clk_mono_ms[2];     /* CLOCK_MONOTONIC */
+    uint64_t clk_hold_ms;        /* the clock shows at least this: it never runs backwards */
+    uint64_t clk_elapsed_off_ms; /* elapsed scale of deadlines: CLOCK_MONOTONIC + this. Creator; fixed */
     /* line 4: injected clock. Writer: any (CAS, only forward). */
     uint64_t clk_injected_ms;
     uint64_t hdr_pad4[7];
@@ -256,8 +256,7 @@ struct hf_shm_settled {
 struct hf_shm_published {
     uint64_t pub_seq;
     uint32_t pub_alarm_window[HF_SHM_WINDOWS]; /* window for which the bits below stand */
-    uint32_t pub_alarm_bits
-        [HF_SHM_WINDOWS]; /* per dimension: 1 = 80 %, 8 = 100 %, 64 = below zero; << dimension */
+    uint32_t pub_alarm_bits[HF_SHM_WINDOWS];   /* 1 = 80 %, 8 = 100 %, 64 = below zero; << dimension */
     uint64_t pub_pad[4];
     struct hf_shm_settled pub_settled[HF_SHM_WINDOWS][HF_SHM_DIMS];
 };
@@ -267,9 +266,9 @@ _Static_assert(sizeof(struct hf_shm_published) == 320, "five lines");
 
 /* hdr_chunk_slots slots that one process fills at a time. chunk_free is a hint: the truth is st. */
 struct hf_shm_chunk {
-    uint64_t
-        chunk_owner; /* who alone may fill its free slots now; CAS 0 -> self; back to 0 by the owner when it
-                             goes on to another chunk, or by the daemon when it is dead */
+    /* Who alone may fill its free slots now. CAS 0 -> self; back to 0 by the owner when it goes on to another chunk,
+     * or by the daemon when the owner is dead. */
+    uint64_t chunk_owner;
     uint64_t chunk_free; /* bit per slot: set by the daemon when freed, taken by the owner (exchange) */
     uint64_t chunk_home; /* who filled it last and looks here first; a hint. Writer: owner, daemon */
     uint64_t chunk_pad[5];
