@@ -19,8 +19,8 @@ static inline bool hf_amount_valid(uint64_t value)
     return value <= HF_AMOUNT_MAX;
 }
 
-/* sum = a + b. False, with *sum untouched, when an operand or the sum is above the range. sum may point to an
- * operand. */
+/* Sets *sum to a + b. False, with *sum untouched, when an operand or the sum is above the range. sum may point
+ * to an operand. */
 static inline bool hf_amount_add(uint64_t a, uint64_t b, uint64_t *sum)
 {
     if (a > HF_AMOUNT_MAX || b > HF_AMOUNT_MAX - a) {
@@ -30,12 +30,12 @@ static inline bool hf_amount_add(uint64_t a, uint64_t b, uint64_t *sum)
     return true;
 }
 
-/* sum = the sum of the cnt values (0 for none). False, with *sum untouched, when a value or the sum is above
- * the range. */
+/* Sets *sum to the sum of the cnt values (0 for none). False, with *sum untouched, when a value or the sum is
+ * above the range. */
 bool hf_amount_sum(const uint64_t *values, size_t cnt, uint64_t *sum);
 
-/* result = ceil(a * b / divisor), the product in 128 bits. divisor > 0. a and b may be any 64-bit number but
- * HF_UNKNOWN. False, with *result untouched, when an operand is HF_UNKNOWN or the result is above the range. */
+/* Sets *result to ceil(a * b / divisor), the product in 128 bits. divisor > 0. a and b may be any 64-bit number
+ * but HF_UNKNOWN. False, with *result untouched, when one is HF_UNKNOWN or the result is above the range. */
 bool hf_amount_mul_div_ceil(uint64_t a, uint64_t b, uint64_t divisor, uint64_t *result);
 
 #endif

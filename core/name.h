@@ -10,7 +10,7 @@
 
 #define HF_NAME_BYTES_MAX 63
 
-/* A name on the heap or the stack. bytes is NUL-terminated for printing; a valid name has no NUL of its own. */
+/* A name on the heap or the stack. bytes ends with a NUL for printing; a valid name has none of its own. */
 struct hf_name {
     uint8_t len;
     char bytes[HF_NAME_BYTES_MAX + 1];

@@ -18,9 +18,12 @@
 
 /* A file above these bounds is refused; they keep a hostile file from costing more memory and time than an
  * honest one. */
-#define HF_POLICY_BYTES_MAX    (UINT64_C(64) << 20)
-#define HF_POLICY_DEPTH_MAX    32
-#define HF_POLICY_ELEMENTS_MAX (UINT32_C(16) << 20)
+#define HF_POLICY_BYTES_MAX (UINT64_C(64) << 20)
+#define HF_POLICY_DEPTH_MAX 32
+#define HF_POLICY_ELEMENTS_MAX \
+    (UINT32_C(4) << 20) /* list entries, mappings and fields; aliases at each use */
+#define HF_POLICY_ANCHORS_MAX  256
+#define HF_POLICY_PROBLEMS_MAX 1000 /* errors listed, and warnings; further ones are only counted */
 
 /* HF_UNKNOWN in [window][dimension]: not limited. */
 struct hf_policy_limits {
@@ -120,6 +123,7 @@ struct hf_policy_report {
     size_t problem_cap;
     size_t error_cnt;   /* counted even beyond those listed */
     size_t warning_cnt; /* likewise */
+    bool incomplete;    /* memory ran out while problems were noted */
 };
 
 /* Flags of a load. */
