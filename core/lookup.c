@@ -1,7 +1,7 @@
 #include "core/lookup.h"
 
-#include "core/name.h"
 #include "core/price.h"
+#include "shm/hash.h"
 
 #include <string.h>
 
@@ -62,16 +62,53 @@ const struct hf_shm_cap *hf_lookup_cap(const struct hf_shm_policy *policy, uint3
     return (const struct hf_shm_cap *)(const void *)caps + cap_idx;
 }
 
+static inline uint64_t hf_lookup_hash_of(const struct hf_segment *seg, uint32_t kind, uint32_t parent,
+                                         const char *text, uint32_t bytes)
+{
+    return hf_hash_bytes(seg->hash_seed ^ ((uint64_t)parent << 32 | kind), text, bytes);
+}
+
 uint64_t hf_lookup_hash(const struct hf_segment *seg, uint32_t kind, uint32_t parent, const char *text,
                         uint32_t bytes)
 {
-    return hf_name_hash(text, bytes, seg->hash_seed ^ ((uint64_t)parent << 32 | kind));
+    return hf_lookup_hash_of(seg, kind, parent, text, bytes);
+}
+
+/* Names are short: by words of 8 and 4 bytes that overlap, without a call. bytes is 1..63 and text holds as
+ * many; so does the name. */
+static inline bool hf_lookup_same(const char *a, const char *b, uint32_t bytes)
+{
+    uint64_t x = 0;
+    uint64_t y = 0;
+    uint32_t at = 0;
+
+    if (bytes < 4) {
+        return a[0] == b[0] && a[bytes >> 1] == b[bytes >> 1] && a[bytes - 1] == b[bytes - 1];
+    }
+    if (bytes < 8) {
+        memcpy(&x, a, 4);
+        memcpy(&y, b, 4);
+        uint64_t differ = x ^ y;
+        memcpy(&x, a + bytes - 4, 4);
+        memcpy(&y, b + bytes - 4, 4);
+        return (differ | (x ^ y)) == 0;
+    }
+    for (; at + 8 < bytes; at += 8) {
+        memcpy(&x, a + at, 8);
+        memcpy(&y, b + at, 8);
+        if (x != y) {
+            return false;
+        }
+    }
+    memcpy(&x, a + bytes - 8, 8);
+    memcpy(&y, b + bytes - 8, 8);
+    return x == y;
 }
 
 static inline bool hf_lookup_is(const struct hf_segment *seg, uint32_t name, const char *text, uint32_t bytes)
 {
     return name < seg->names_max && seg->names[name].name_bytes == bytes &&
-           memcmp(seg->names[name].name_text, text, bytes) == 0;
+           hf_lookup_same(seg->names[name].name_text, text, bytes);
 }
 
 uint32_t hf_lookup_find(const struct hf_segment *seg, const struct hf_shm_policy *policy, uint32_t kind,
@@ -85,7 +122,7 @@ uint32_t hf_lookup_find(const struct hf_segment *seg, const struct hf_shm_policy
         return HF_SHM_NONE;
     }
     const struct hf_shm_lookup *entries = (const void *)((const uint8_t *)policy + off);
-    uint32_t at = (uint32_t)hf_lookup_hash(seg, kind, parent, text, bytes) & mask;
+    uint32_t at = (uint32_t)hf_lookup_hash_of(seg, kind, parent, text, bytes) & mask;
 
     /* A table is at most half full, so an empty entry comes soon; in a damaged one, after one round. */
     for (uint32_t tries = 0; tries <= mask; tries++, at = (at + 1) & mask) {

@@ -171,6 +171,40 @@ static void a_large_policy_is_found_whole(void **state)
     free(tenants);
 }
 
+static void every_byte_of_a_name_counts(void **state)
+{
+    struct hf_policy policy = *hf_hand_policy();
+    struct hf_policy_model models[HF_NAME_BYTES_MAX];
+    struct hf_segment seg;
+
+    (void)state;
+    memset(models, 0, sizeof(models));
+    for (uint8_t len = 1; len <= HF_NAME_BYTES_MAX; len++) {
+        models[len - 1].id.len = len;
+        memset(models[len - 1].id.bytes, 'x', len);
+    }
+    policy.models = models;
+    policy.model_cnt = HF_NAME_BYTES_MAX;
+    compiled(&policy, &seg);
+    for (uint32_t len = 1; len <= HF_NAME_BYTES_MAX; len++) {
+        char *text = malloc(len); /* exactly: a step behind it is seen */
+        assert_non_null(text);
+        memset(text, 'x', len);
+        uint32_t price = hf_lookup_find(&seg, hf_lookup_policy(&seg, 1), HF_LOOKUP_MODEL, 0, text, len);
+        assert_int_equal(price, len - 1);
+        /* The stored name differs in one byte from the one that its place in the table was made for. */
+        struct hf_shm_name *name = &seg.names[seg.prices[price].prc_model];
+        for (uint32_t i = 0; i < len; i++) {
+            name->name_text[i] ^= 1;
+            assert_int_equal(hf_lookup_find(&seg, hf_lookup_policy(&seg, 1), HF_LOOKUP_MODEL, 0, text, len),
+                             HF_SHM_NONE);
+            name->name_text[i] ^= 1;
+        }
+        free(text);
+    }
+    hf_hand_segment_free(&seg);
+}
+
 static uint64_t random_next(uint64_t *x)
 {
     *x ^= *x << 13;
@@ -263,6 +297,7 @@ int main(void)
         cmocka_unit_test(names_are_found_under_their_parent),
         cmocka_unit_test(prices_are_those_of_the_model),
         cmocka_unit_test(names_out_of_range_are_empty),
+        cmocka_unit_test(every_byte_of_a_name_counts),
         cmocka_unit_test(a_large_policy_is_found_whole),
         cmocka_unit_test(damaged_tables_end_every_search),
         cmocka_unit_test(a_header_that_cannot_be_is_no_policy),
