@@ -174,8 +174,8 @@ struct hf_shm_header {
     uint64_t hdr_durable_ms;   /* CLOCK_MONOTONIC instant before which everything is committed */
     uint64_t hdr_next_seq;     /* next receipt sequence */
     uint64_t hdr_batch_number; /* last committed batch */
-    uint64_t
-        hdr_meters_max; /* the largest amount in any meter: below half the range nobody needs to look closer */
+    /* The largest amount in any meter: below half the range nobody needs to look closer. */
+    uint64_t hdr_meters_max;
     /* line 3: the authority clock. Writer: daemon. Two copies: clk_seq & 1 says which is published, the other
      * one is filled for the next publication; so a daemon stopped in the middle of it stops nobody. */
     uint32_t clk_seq; /* publications so far; 0: none yet */
