@@ -230,10 +230,14 @@ static int read_word(const struct hf_json_field *field, struct hf_json_value *va
     if (read_text(field, value, fault) != 0) {
         return 1;
     }
+
+    const char *text = json_string_value(value->json);
+    size_t bytes = json_string_length(value->json);
+
     for (int i = 0; field->words[i] != NULL; i++) {
         const char *word = field->words[i];
 
-        if (strlen(word) == value->text_bytes && memcmp(word, value->text, value->text_bytes) == 0) {
+        if (strlen(word) == bytes && memcmp(word, text, bytes) == 0) {
             value->word = i;
             return 0;
         }
