@@ -33,58 +33,83 @@ uint64_t hf_clock_mono_ns(void)
     return (uint64_t)ts.tv_sec * 1000000000U + (uint64_t)ts.tv_nsec;
 }
 
-/* Copies the publication in force. False when there is none, or 64 publications came while reading one. */
-static bool read_published(const struct hf_shm_header *header, struct hf_clock_published *out,
-                           uint64_t *mono_ms)
-{
-    for (int try = 0; try < HF_CLOCK_TRIES; try++) {
-        /* E2 acquire -> hf_clock_publish: the copy that clk_seq names is whole. */
-        uint32_t seq = hf_load_acq_u32(&header->clk_seq);
-        uint32_t copy = seq & 1U;
-
-        if (seq == 0)
-            return false;
-        /* relaxed: E2's fence below proves that the copy was not filled again meanwhile. */
-        out->time_ms = hf_load_rlx_u64(&header->clk_time_ms[copy]);
-        out->mono_ms = hf_load_rlx_u64(&header->clk_mono_ms[copy]);
-        out->uncertainty_ms = hf_load_rlx_u32(&header->clk_uncertainty_ms[copy]);
-        /* Read before the second look at clk_seq: who still follows an old publication does so at an instant
-         * before the new one, which the hold of the new one covers. */
-        if (mono_ms != NULL)
-            *mono_ms = hf_clock_mono_ms();
-        hf_fence_acq(); /* E2 fence -> hf_clock_publish: a copy being filled implies a newer clk_seq */
-        if (hf_load_rlx_u32(&header->clk_seq) == seq) /* relaxed: E2 */
-            return true;
-    }
-    return false;
-}
-
-bool hf_clock_published(const struct hf_segment *seg, struct hf_clock_published *out)
-{
-    *out = (struct hf_clock_published){0};
-    return read_published(seg->header, out, NULL);
-}
-
 /* What a publication shows at mono_ms. The coarse clock may still stand before the fine one of the daemon. */
 static uint64_t extrapolate(const struct hf_clock_published *pub, uint64_t mono_ms)
 {
     return mono_ms > pub->mono_ms ? pub->time_ms + (mono_ms - pub->mono_ms) : pub->time_ms;
 }
 
-/* Authority time, and the reading of the coarse clock that goes with it. */
-static uint64_t now_and_mono(const struct hf_shm_header *header, uint64_t *mono_ms)
+/* One try to copy the publication that seq names, with the coarse clock read beside it. False when it is not, or no
+ * more, in force. */
+static bool read_copy(const struct hf_shm_header *header, uint32_t seq, struct hf_clock_published *pub)
 {
-    struct hf_clock_published pub;
-    bool read = read_published(header, &pub, mono_ms);
-    /* E2 acquire -> hf_clock_publish: after clk_seq, so a new publication comes with its hold. */
-    uint64_t hold = hf_load_acq_u64(&header->clk_hold_ms);
+    uint32_t copy = seq >> 1 & 1U;
 
-    if (!read) {
-        *mono_ms = hf_clock_mono_ms();
-        return hold;
+    if (seq < 2)
+        return false;
+    /* relaxed: E2's fence at the caller proves that the copy was not filled again meanwhile. */
+    pub->time_ms = hf_load_rlx_u64(&header->clk_time_ms[copy]);
+    pub->mono_ms = hf_load_rlx_u64(&header->clk_mono_ms[copy]);
+    pub->uncertainty_ms = hf_load_rlx_u32(&header->clk_uncertainty_ms[copy]);
+    return true;
+}
+
+/* Raises clk_hold_ms to at least ms; a lost round means that it was raised. */
+static void raise_hold(struct hf_shm_header *header, uint64_t ms)
+{
+    for (;;) {
+        uint64_t hold = hf_load_rlx_u64(&header->clk_hold_ms); /* relaxed: the CAS decides */
+
+        if (hold >= ms || hf_cas_acqrel_u64(&header->clk_hold_ms, hold, ms)) /* E2 release -> now_and_mono */
+            return;
     }
-    uint64_t now = extrapolate(&pub, *mono_ms);
-    return now > hold ? now : hold;
+}
+
+bool hf_clock_published(const struct hf_segment *seg, struct hf_clock_published *out)
+{
+    const struct hf_shm_header *header = seg->header;
+
+    for (int try = 0; try < HF_CLOCK_TRIES; try++) {
+        uint32_t seq =
+            hf_load_acq_u32(&header->clk_seq); /* E2 acquire -> hf_clock_publish: the copy is whole */
+        bool there = read_copy(header, seq, out);
+
+        hf_fence_acq();                                                  /* E2 fence -> hf_clock_publish */
+        if (there && hf_load_rlx_u32(&header->clk_seq) >> 1 == seq >> 1) /* relaxed: E2's fence */
+            return true;
+    }
+    *out = (struct hf_clock_published){0};
+    return false;
+}
+
+/* Authority time, and the reading of the coarse clock that goes with it.
+ *
+ * It takes effect at the second look at clk_seq, and the coarse clock was read before. So who still follows an old
+ * publication and finds clk_seq even saw no more than that one showed when the daemon made clk_seq odd; the daemon
+ * reads its clock after that, and holds what was shown then. Who finds clk_seq odd raises the hold himself before he
+ * looks again. Either way the next publication starts from nothing less than anybody saw. */
+static uint64_t now_and_mono(struct hf_shm_header *header, uint64_t *mono_ms)
+{
+    for (int try = 0; try < HF_CLOCK_TRIES; try++) {
+        uint32_t seq =
+            hf_load_acq_u32(&header->clk_seq); /* E2 acquire -> hf_clock_publish: copy and hold are whole */
+        struct hf_clock_published pub;
+
+        if (!read_copy(header, seq, &pub))
+            break;
+        uint64_t hold = hf_load_rlx_u64(&header->clk_hold_ms); /* relaxed: at least what came with seq */
+        *mono_ms = hf_clock_mono_ms();
+        uint64_t now = extrapolate(&pub, *mono_ms);
+        if (now < hold)
+            now = hold;
+        if ((seq & 1U) != 0)
+            raise_hold(header, now);
+        hf_fence_acq(); /* E2 fence -> hf_clock_publish: a word of a copy being filled implies a newer clk_seq */
+        if (hf_load_acq_u32(&header->clk_seq) == seq) /* E2 acquire: not before the hold was raised */
+            return now;
+    }
+    *mono_ms = hf_clock_mono_ms();
+    return hf_load_acq_u64(&header->clk_hold_ms); /* E2 acquire -> raise_hold */
 }
 
 uint64_t hf_clock_now_ms(const struct hf_segment *seg)
@@ -120,39 +145,31 @@ uint64_t hf_clock_forecast_ms(const struct hf_segment *seg, uint64_t elapsed_dea
     return now > past ? now - past : 0;
 }
 
-/* Raises the hold to what readers of the publication in force may have seen by now. */
-static void raise_hold(struct hf_shm_header *header, const struct hf_clock_published *pub)
-{
-    uint64_t shown = extrapolate(pub, hf_clock_mono_fine_ms());
-
-    if (shown > hf_load_rlx_u64(&header->clk_hold_ms)) /* relaxed: single writer */
-        /* E2 release -> now_and_mono: readers that miss it follow the publication that it was taken from. */
-        hf_store_rel_u64(&header->clk_hold_ms, shown);
-}
-
 void hf_clock_publish(struct hf_segment *seg, uint64_t store_ms, uint64_t mono_ms, uint64_t uncertainty_ms)
 {
     struct hf_shm_header *header = seg->header;
     struct hf_clock_published old = {0};
-    uint32_t seq = hf_load_rlx_u32(&header->clk_seq);  /* relaxed: single writer */
-    uint32_t next = seq == UINT32_MAX ? 2U : seq + 1U; /* 0 says "none yet"; the parity must change */
+    uint32_t number = hf_load_rlx_u32(&header->clk_seq) >> 1; /* relaxed: single writer */
+    uint32_t next = number == INT32_MAX ? 2U : number + 1U;   /* the parity must change, 0 is "none yet" */
     uint32_t copy = next & 1U;
 
-    /* E2 fence -> read_published: who sees a word of what follows sees that clk_seq has moved since it was in force.
-     * CRASH until the store of clk_seq: readers go on with the copy in force, the next daemon fills this one again. */
+    /* E2 fence -> now_and_mono: who sees a word of what follows sees that clk_seq has moved since it was in force.
+     * CRASH from here to the last store: readers go on with the copy in force; the next daemon fills this one again. */
     hf_fence_rel();
     /* relaxed: published by clk_seq. */
     hf_store_rlx_u64(&header->clk_time_ms[copy], store_ms);
     hf_store_rlx_u64(&header->clk_mono_ms[copy], mono_ms);
     hf_store_rlx_u32(&header->clk_uncertainty_ms[copy],
                      uncertainty_ms > UINT32_MAX ? UINT32_MAX : (uint32_t)uncertainty_ms);
-    bool again = seq != 0 && read_published(header, &old, NULL);
-    if (again)
-        raise_hold(header, &old);
-    hf_store_rel_u32(&header->clk_seq, next); /* E2 release -> read_published: copy and hold are complete */
-    /* Stopped just before that store, the hold is too old: it is raised to what was shown until then. */
-    if (again)
-        raise_hold(header, &old);
+    if (number != 0) {
+        hf_store_rel_u32(&header->clk_seq,
+                         number << 1 | 1U); /* E2 release -> now_and_mono: readers raise the hold */
+        hf_fence_seq(); /* E2 fence: our clock is read after nobody can follow the old copy without raising */
+        (void)read_copy(header, number << 1, &old);
+        raise_hold(header, extrapolate(&old, hf_clock_mono_fine_ms()));
+    }
+    hf_store_rel_u32(&header->clk_seq,
+                     next << 1); /* E2 release -> now_and_mono: copy and hold are complete */
 }
 
 uint64_t hf_clock_inject(struct hf_segment *seg, uint64_t ms)

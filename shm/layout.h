@@ -176,9 +176,9 @@ struct hf_shm_header {
     uint64_t hdr_batch_number; /* last committed batch */
     /* The largest amount in any meter: below half the range nobody needs to look closer. */
     uint64_t hdr_meters_max;
-    /* line 3: the authority clock. Writer: daemon. Two copies: clk_seq & 1 says which is published, the other
+    /* line 3: the authority clock. Writer: daemon. Two copies: (clk_seq >> 1) & 1 says which is in force, the other
      * one is filled for the next publication; so a daemon stopped in the middle of it stops nobody. */
-    uint32_t clk_seq; /* publications so far; 0: none yet */
+    uint32_t clk_seq; /* twice the publications so far (0: none yet), + 1 while the next one takes over */
     uint32_t clk_uncertainty_ms[2];
     uint32_t clk_pad;
     uint64_t clk_time_ms[2];     /* store's time at clk_mono_ms */
