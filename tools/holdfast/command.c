@@ -1,0 +1,28 @@
+#include "tools/holdfast/command.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+int hf_command_misuse(const char *name, const char *format, ...)
+{
+    va_list args;
+
+    (void)fprintf(stderr, "holdfast %s: ", name);
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fprintf(stderr, "\nTry `holdfast %s --help`.\n", name);
+    return HF_EXIT_USAGE;
+}
+
+int hf_command_fail(const char *name, int status, const char *format, ...)
+{
+    va_list args;
+
+    (void)fprintf(stderr, "holdfast %s: ", name);
+    va_start(args, format);
+    (void)vfprintf(stderr, format, args);
+    va_end(args);
+    (void)fputc('\n', stderr);
+    return status;
+}
