@@ -12,8 +12,8 @@ int hf_policy_plan(const struct hf_policy *policy, struct hf_segment_plan *plan,
 /* Fills a new segment (nobody else sees it): interned names, prices, tenants with their words at sequence 0,
  * rows, and generation gen (>= 1) of the compiled policy with the digest of its file; sets hdr_policy_gen and
  * every ten_policy. HF_OK, HF_EFULL (plan too small), HF_EARG. */
-int hf_policy_compile(const struct hf_policy *policy, const uint8_t digest[32], uint32_t gen, struct hf_segment *seg,
-                      struct hf_error *err);
+int hf_policy_compile(const struct hf_policy *policy, const uint8_t digest[32], uint32_t gen,
+                      struct hf_segment *seg, struct hf_error *err);
 
 /* Number of an interned name, adding it when add is true (creator or daemon only); HF_SHM_NONE when it is not
  * there or there is no room. Linear in nothing: uses a hash table private to the call site when given one. */

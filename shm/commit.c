@@ -8,7 +8,7 @@ bool hf_commit_read_word(const struct hf_shm_tenant *tenant, struct hf_u128 *wor
 {
     /* E10 acquire -> W CAS: the slot of the operation it names is complete. */
     word->lo = hf_load_acq_u64(&tenant->ten_word.lo);
-    word->hi = hf_load_acq_u64(&tenant->ten_word.hi); /* E10 */
+    word->hi = hf_load_acq_u64(&tenant->ten_word.hi);         /* E10 */
     return hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo; /* relaxed: after the acquire of hi */
 }
 
@@ -20,7 +20,8 @@ bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word
     return hf_load_rlx_u64(&tenant->ten_word.lo) == word.lo; /* relaxed: E11 */
 }
 
-struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS], uint32_t bit)
+struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS],
+                                 uint32_t bit)
 {
     uint32_t layer = bit / HF_SHM_ROW_BUCKETS;
     uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
@@ -43,7 +44,8 @@ static uint64_t hf_commit_add(uint64_t v, int64_t change)
     return v > HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : v;
 }
 
-bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before, struct hf_u128 *after)
+bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before,
+                            struct hf_u128 *after)
 {
     if (hf_bucket_tag(before) >= op->seq) {
         return false;
@@ -152,15 +154,16 @@ static bool hf_commit_is_open(enum hf_state state)
 }
 
 /* The change of buckets by kind; false when the state before does not allow the kind. */
-static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state state, uint32_t ordinal, struct hf_op *op)
+static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state state, uint32_t ordinal,
+                              struct hf_op *op)
 {
     const struct hf_shm_hold *hold = &slot->slot_holds[ordinal & 1U];
     int64_t tokens = hf_commit_amount(hf_load_rlx_u64(&hold->hold_tokens)); /* relaxed: E11 re-checks W */
     int64_t cost = hf_commit_amount(hf_load_rlx_u64(&hold->hold_cost));     /* relaxed: E11 */
     int64_t actual_tokens = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_tokens), /* relaxed: E11 */
                                               hf_load_rlx_u64(&hold->hold_tokens));       /* relaxed: E11 */
-    int64_t actual_cost = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_cost), /* relaxed: E11 */
-                                            hf_load_rlx_u64(&hold->hold_cost));       /* relaxed: E11 */
+    int64_t actual_cost = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_cost),     /* relaxed: E11 */
+                                            hf_load_rlx_u64(&hold->hold_cost));           /* relaxed: E11 */
     bool expired = state == HF_STATE_EXPIRED;
     switch (op->kind) {
     case HF_KIND_RESERVE:
@@ -237,9 +240,9 @@ static void hf_commit_describe_credit(const struct hf_shm_slot *slot, struct hf_
     const struct hf_shm_credit_note *note =
         (const struct hf_shm_credit_note *)(const void *)((const uint8_t *)slot + HF_SHM_CREDIT_OFF);
     op->mask = 0;
-    op->credit_window = hf_load_rlx_u32(&note->crd_window) % HF_SHM_WINDOWS; /* relaxed: E11 */
+    op->credit_window = hf_load_rlx_u32(&note->crd_window) % HF_SHM_WINDOWS;           /* relaxed: E11 */
     op->credit_micros = (int64_t)hf_load_rlx_u64((const uint64_t *)&note->crd_micros); /* relaxed: E11 */
-    op->windows[op->credit_window] = hf_load_rlx_u32(&note->crd_window_id); /* relaxed: E11 */
+    op->windows[op->credit_window] = hf_load_rlx_u32(&note->crd_window_id);            /* relaxed: E11 */
 }
 
 bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
@@ -279,8 +282,8 @@ bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf
         op->mask = 0; /* no amount changes */
     }
     bool right = hf_commit_changes(slot, state, ordinal, op);
-    op->st_after = hf_st_make(seq, kind == HF_KIND_EXTEND ? ordinal + 1U : ordinal, hf_commit_state_after(kind, state),
-                              time_ms, hf_st_gen(st));
+    op->st_after = hf_st_make(seq, kind == HF_KIND_EXTEND ? ordinal + 1U : ordinal,
+                              hf_commit_state_after(kind, state), time_ms, hf_st_gen(st));
     return right;
 }
 
@@ -331,12 +334,12 @@ int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 
         }
         for (uint32_t i = 0; i < HF_COMMIT_PAUSES; i++) {
             hf_pause();
-            if (hf_load_acq_u64(&tenant->ten_applied) >= seq || /* E14 */
+            if (hf_load_acq_u64(&tenant->ten_applied) >= seq ||      /* E14 */
                 hf_load_rlx_u64(&tenant->ten_word.lo) != word->lo) { /* relaxed: read again above */
                 break;
             }
         }
-        if (hf_load_acq_u64(&tenant->ten_applied) >= seq) { /* E14 */
+        if (hf_load_acq_u64(&tenant->ten_applied) >= seq) {          /* E14 */
             if (hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo) { /* relaxed: only whether to go round */
                 return HF_OK;
             }

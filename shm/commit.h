@@ -14,21 +14,21 @@
 #include "shm/segment.h"
 
 #define HF_COMMIT_READY_TRIES 4096U /* rounds of hf_commit_ready() before it answers HF_EBUSY */
-#define HF_COMMIT_PAUSES 20U        /* pauses for a live committer before helping it */
+#define HF_COMMIT_PAUSES      20U   /* pauses for a live committer before helping it */
 
 /* An operation, copied from its slot before W is moved: whoever applies it reads no slot any more. */
 struct hf_op {
     enum hf_kind kind;
     uint32_t slot_idx;
-    uint64_t seq;              /* of this operation: s + 1 */
-    struct hf_u128 st_before;  /* slot state it starts from */
+    uint64_t seq;             /* of this operation: s + 1 */
+    struct hf_u128 st_before; /* slot state it starts from */
     struct hf_u128 st_after;
-    uint64_t mask;             /* buckets, bit layer*15 + window*3 + dimension */
+    uint64_t mask; /* buckets, bit layer*15 + window*3 + dimension */
     uint32_t rows[HF_SHM_LAYERS];
     uint32_t windows[HF_SHM_WINDOWS];
     int64_t change[HF_SHM_DIMS];
-    bool opens;                /* reserve: the first of a newer window starts it */
-    uint32_t credit_window;    /* credit: kind, window id is windows[kind] */
+    bool opens;             /* reserve: the first of a newer window starts it */
+    uint32_t credit_window; /* credit: kind, window id is windows[kind] */
     int64_t credit_micros;
 };
 
@@ -80,9 +80,11 @@ bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 w
 int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx);
 
 /* The value of a bucket after op, given its word; false when op leaves it alone (newer window, or applied). */
-bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before, struct hf_u128 *after);
+bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before,
+                            struct hf_u128 *after);
 
 /* The bucket a mask bit of a path stands for; NULL when its row cannot be. */
-struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS], uint32_t bit);
+struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS],
+                                 uint32_t bit);
 
 #endif

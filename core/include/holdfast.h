@@ -25,32 +25,33 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__)
-#define HOLDFAST_API __attribute__((visibility("default")))
+#define HOLDFAST_API      __attribute__((visibility("default")))
 #define HOLDFAST_MUST_USE __attribute__((warn_unused_result))
 #else
 #define HOLDFAST_API
 #define HOLDFAST_MUST_USE
 #endif
 
-#define HOLDFAST_AMOUNT_MAX UINT64_C(72057594037927935)
-#define HOLDFAST_UNKNOWN UINT64_MAX
-#define HOLDFAST_NONE INT64_MIN /* in remaining: no such limit */
+#define HOLDFAST_AMOUNT_MAX     UINT64_C(72057594037927935)
+#define HOLDFAST_UNKNOWN        UINT64_MAX
+#define HOLDFAST_NONE           INT64_MIN /* in remaining: no such limit */
 #define HOLDFAST_NAME_BYTES_MAX 63
 
 enum holdfast_result {
     HOLDFAST_OK = 0,
     HOLDFAST_REFUSED = 1,
-    HOLDFAST_TIMEOUT = 2,     /* holdfast_wait_durable, holdfast_flush */
-    HOLDFAST_CONFLICT = 3,    /* holdfast_wait_durable: the store has another reservation under this id */
-    HOLDFAST_INVALID = -1,    /* an argument that no caller should pass (NULL, a foreign handle) */
-    HOLDFAST_SYSTEM = -2,     /* a system call failed while opening or joining */
-    HOLDFAST_MISSING = -3,    /* no segment of that name: is the daemon running? */
-    HOLDFAST_FOREIGN = -4,    /* wrong owner, mode, or kind of file */
-    HOLDFAST_BUILD = -5,      /* the segment was made by another build of holdfast */
-    HOLDFAST_NOT_READY = -6,  /* being built, superseded, or removed: open again later */
-    HOLDFAST_CORRUPT = -7,    /* an impossible value in the segment; this handle refuses everything from now on */
-    HOLDFAST_FULL = -8,       /* no place for another process */
-    HOLDFAST_FORKED = -9,     /* the handle belongs to the parent process: join again */
+    HOLDFAST_TIMEOUT = 2,    /* holdfast_wait_durable, holdfast_flush */
+    HOLDFAST_CONFLICT = 3,   /* holdfast_wait_durable: the store has another reservation under this id */
+    HOLDFAST_INVALID = -1,   /* an argument that no caller should pass (NULL, a foreign handle) */
+    HOLDFAST_SYSTEM = -2,    /* a system call failed while opening or joining */
+    HOLDFAST_MISSING = -3,   /* no segment of that name: is the daemon running? */
+    HOLDFAST_FOREIGN = -4,   /* wrong owner, mode, or kind of file */
+    HOLDFAST_BUILD = -5,     /* the segment was made by another build of holdfast */
+    HOLDFAST_NOT_READY = -6, /* being built, superseded, or removed: open again later */
+    HOLDFAST_CORRUPT =
+        -7,               /* an impossible value in the segment; this handle refuses everything from now on */
+    HOLDFAST_FULL = -8,   /* no place for another process */
+    HOLDFAST_FORKED = -9, /* the handle belongs to the parent process: join again */
     HOLDFAST_NO_MEMORY = -10
 };
 
@@ -88,7 +89,12 @@ enum holdfast_reason {
     HOLDFAST_REASON_CNT
 };
 
-enum holdfast_layer { HOLDFAST_LAYER_REQUEST = 0, HOLDFAST_LAYER_KEY, HOLDFAST_LAYER_TEAM, HOLDFAST_LAYER_TENANT };
+enum holdfast_layer {
+    HOLDFAST_LAYER_REQUEST = 0,
+    HOLDFAST_LAYER_KEY,
+    HOLDFAST_LAYER_TEAM,
+    HOLDFAST_LAYER_TENANT
+};
 enum holdfast_window {
     HOLDFAST_WINDOW_MINUTE = 0,
     HOLDFAST_WINDOW_HOUR,
@@ -96,10 +102,26 @@ enum holdfast_window {
     HOLDFAST_WINDOW_MONTH,
     HOLDFAST_WINDOW_LIFETIME
 };
-enum holdfast_dimension { HOLDFAST_INVOCATIONS = 0, HOLDFAST_TOKENS, HOLDFAST_COST_MICROS };
-enum holdfast_kind { HOLDFAST_REJECT = 0, HOLDFAST_ALLOW, HOLDFAST_DEGRADE, HOLDFAST_QUEUE };
-enum holdfast_outcome { HOLDFAST_SUCCESS = 0, HOLDFAST_FAILURE = 1 };
-enum holdfast_source { HOLDFAST_SOURCE_UNKNOWN = 0, HOLDFAST_SOURCE_DERIVED, HOLDFAST_SOURCE_PROVIDER };
+enum holdfast_dimension {
+    HOLDFAST_INVOCATIONS = 0,
+    HOLDFAST_TOKENS,
+    HOLDFAST_COST_MICROS
+};
+enum holdfast_kind {
+    HOLDFAST_REJECT = 0,
+    HOLDFAST_ALLOW,
+    HOLDFAST_DEGRADE,
+    HOLDFAST_QUEUE
+};
+enum holdfast_outcome {
+    HOLDFAST_SUCCESS = 0,
+    HOLDFAST_FAILURE = 1
+};
+enum holdfast_source {
+    HOLDFAST_SOURCE_UNKNOWN = 0,
+    HOLDFAST_SOURCE_DERIVED,
+    HOLDFAST_SOURCE_PROVIDER
+};
 /* What closed a reservation. */
 enum holdfast_closed {
     HOLDFAST_CLOSED_SETTLED = 1,
@@ -133,8 +155,8 @@ HOLDFAST_API const char *holdfast_strerror(int result);
  * by all threads of the process; holdfast_close() it after the last handle has left.
  * error (may be NULL) receives up to error_bytes of: what happened, why, what to do.
  * HOLDFAST_OK, _MISSING, _FOREIGN, _BUILD, _NOT_READY, _CORRUPT, _SYSTEM, _NO_MEMORY, _INVALID. */
-HOLDFAST_API int holdfast_open(const char *name, struct holdfast_segment **segment, char *error, size_t error_bytes)
-    HOLDFAST_MUST_USE;
+HOLDFAST_API int holdfast_open(const char *name, struct holdfast_segment **segment, char *error,
+                               size_t error_bytes) HOLDFAST_MUST_USE;
 HOLDFAST_API void holdfast_close(struct holdfast_segment *segment);
 
 /* A handle for the calling thread: one thread at a time may use it. System calls, allocates.
@@ -148,22 +170,22 @@ HOLDFAST_API void holdfast_leave(struct holdfast *handle);
 /* Start from holdfast_request_init(). Either model + input_tokens (+ max_output_tokens, economy_model), or tokens and/or
  * cost_micros (+ economy_cost_micros, economy_tokens). Nothing is kept after the call. */
 struct holdfast_request {
-    const char *id;         /* unique per logical request in the whole segment */
-    const char *tenant;     /* the four names, or path */
+    const char *id;     /* unique per logical request in the whole segment */
+    const char *tenant; /* the four names, or path */
     const char *team;
-    const char *key;        /* NULL: none */
+    const char *key; /* NULL: none */
     const char *capability;
     const struct holdfast_path *path; /* from holdfast_resolve(): saves looking up the four names */
     const char *model;
     const char *economy_model;
-    uint64_t input_tokens;        /* >= 0 */
-    uint64_t max_output_tokens;   /* >= 1; HOLDFAST_UNKNOWN: the model's longest output */
+    uint64_t input_tokens;      /* >= 0 */
+    uint64_t max_output_tokens; /* >= 1; HOLDFAST_UNKNOWN: the model's longest output */
     uint64_t tokens;
     uint64_t cost_micros;
     uint64_t economy_tokens;
     uint64_t economy_cost_micros;
-    uint64_t ttl_ms;              /* >= 1; HOLDFAST_UNKNOWN: the policy's */
-    uint32_t want_remaining;      /* 1: fill answer->remaining (costs a little) */
+    uint64_t ttl_ms;         /* >= 1; HOLDFAST_UNKNOWN: the policy's */
+    uint32_t want_remaining; /* 1: fill answer->remaining (costs a little) */
     uint32_t reserved0;
 };
 
@@ -182,12 +204,12 @@ static inline void holdfast_request_init(struct holdfast_request *request)
 
 /* Answer of reserve and extend. Refused: reason and, where they apply (else -1), layer, window, dimension. */
 struct holdfast_answer {
-    int kind;      /* enum holdfast_kind */
-    int reason;    /* enum holdfast_reason */
-    int layer;     /* enum holdfast_layer or -1 */
-    int window;    /* enum holdfast_window or -1 */
-    int dimension; /* enum holdfast_dimension or -1 */
-    int replayed;  /* 1: the first answer again; nothing has changed */
+    int kind;                /* enum holdfast_kind */
+    int reason;              /* enum holdfast_reason */
+    int layer;               /* enum holdfast_layer or -1 */
+    int window;              /* enum holdfast_window or -1 */
+    int dimension;           /* enum holdfast_dimension or -1 */
+    int replayed;            /* 1: the first answer again; nothing has changed */
     uint64_t retry_after_ms; /* HOLDFAST_UNKNOWN: waiting cannot help */
     struct holdfast_amounts reserved;
     uint64_t expires_at_ms; /* Unix time */
@@ -211,8 +233,9 @@ HOLDFAST_API int holdfast_reserve(struct holdfast *handle, const struct holdfast
  * segment in this process until holdfast_path_free(). Allocates.
  * HOLDFAST_OK, _REFUSED (*reason: unknown-tenant, unknown-team, unknown-key, unknown-capability,
  * invalid-request), _NO_MEMORY, _NOT_READY, _CORRUPT, _FORKED, _INVALID. */
-HOLDFAST_API int holdfast_resolve(struct holdfast *handle, const char *tenant, const char *team, const char *key,
-                                  const char *capability, struct holdfast_path **path, int *reason) HOLDFAST_MUST_USE;
+HOLDFAST_API int holdfast_resolve(struct holdfast *handle, const char *tenant, const char *team,
+                                  const char *key, const char *capability, struct holdfast_path **path,
+                                  int *reason) HOLDFAST_MUST_USE;
 HOLDFAST_API void holdfast_path_free(struct holdfast_path *path);
 
 /* ---- the life of a hold ------------------------------------------------------------------------------ */
@@ -223,7 +246,7 @@ struct holdfast_extension {
     uint64_t max_output_tokens; /* new totals; HOLDFAST_UNKNOWN: as it is */
     uint64_t tokens;
     uint64_t cost_micros;
-    uint64_t ttl_ms;            /* deadline = now + ttl_ms, never earlier; HOLDFAST_UNKNOWN: as it is */
+    uint64_t ttl_ms; /* deadline = now + ttl_ms, never earlier; HOLDFAST_UNKNOWN: as it is */
     uint32_t want_remaining;
     uint32_t reserved0;
 };
@@ -245,7 +268,8 @@ HOLDFAST_API int holdfast_extend(struct holdfast *handle, const struct holdfast_
 
 /* Marks that the call is on its way to the provider; may be repeated. hold: token or 0. *reason (may be NULL):
  * unknown-reservation, already-closed, busy, invalid-request. Lock-free. HOLDFAST_OK, _REFUSED, faults. */
-HOLDFAST_API int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold, int *reason) HOLDFAST_MUST_USE;
+HOLDFAST_API int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold,
+                                   int *reason) HOLDFAST_MUST_USE;
 
 struct holdfast_usage {
     uint64_t input_tokens;
@@ -254,7 +278,8 @@ struct holdfast_usage {
     uint64_t cache_write_input_tokens; /* likewise */
     uint64_t cost_micros;              /* the provider's bill; HOLDFAST_UNKNOWN: derived from the prices */
 };
-static inline void holdfast_usage_init(struct holdfast_usage *usage, uint64_t input_tokens, uint64_t output_tokens)
+static inline void holdfast_usage_init(struct holdfast_usage *usage, uint64_t input_tokens,
+                                       uint64_t output_tokens)
 {
     usage->input_tokens = input_tokens;
     usage->output_tokens = output_tokens;
@@ -262,8 +287,8 @@ static inline void holdfast_usage_init(struct holdfast_usage *usage, uint64_t in
 }
 
 struct holdfast_closing {
-    int kind;   /* enum holdfast_closed */
-    int reason; /* when refused */
+    int kind;                       /* enum holdfast_closed */
+    int reason;                     /* when refused */
     struct holdfast_amounts actual; /* invocations unused; HOLDFAST_UNKNOWN: unknown */
     struct holdfast_amounts released;
     struct holdfast_amounts overage;
@@ -276,8 +301,9 @@ struct holdfast_closing {
 /* Settles to the real usage; usage NULL: unknown, the whole hold stays charged. ref: a name or NULL. Works past the deadline
  * too (late). HOLDFAST_OK, _REFUSED (unknown-reservation, already-closed, overage, invalid-amount,
  * invalid-request, busy), faults. Lock-free. */
-HOLDFAST_API int holdfast_settle(struct holdfast *handle, const char *id, uint64_t hold, const struct holdfast_usage *usage,
-                                 int outcome, const char *ref, struct holdfast_closing *closing) HOLDFAST_MUST_USE;
+HOLDFAST_API int holdfast_settle(struct holdfast *handle, const char *id, uint64_t hold,
+                                 const struct holdfast_usage *usage, int outcome, const char *ref,
+                                 struct holdfast_closing *closing) HOLDFAST_MUST_USE;
 
 /* Gives everything back, the invocation too: only for a call that never reached the provider.
  * HOLDFAST_OK, _REFUSED (unknown-reservation, already-dispatched, already-closed, busy), faults. Lock-free. */
@@ -307,8 +333,8 @@ struct holdfast_limit {
  * held and settled are exact once the daemon has drained (holdfast_flush() first); their sum always is.
  * Returns how many were written (up to limits_max), HOLDFAST_UNKNOWN names as negative: *reason is set and the
  * result is HOLDFAST_INVALID. */
-HOLDFAST_API int holdfast_limits(struct holdfast *handle, const char *tenant, const char *team, const char *key,
-                                 struct holdfast_limit *limits, int limits_max, int *reason);
+HOLDFAST_API int holdfast_limits(struct holdfast *handle, const char *tenant, const char *team,
+                                 const char *key, struct holdfast_limit *limits, int limits_max, int *reason);
 
 struct holdfast_meter {
     char tenant[64];
@@ -323,7 +349,8 @@ struct holdfast_meter {
 /* Calls cb for each meter (of one tenant, or of all when NULL), in no order, as of the last drain.
  * HOLDFAST_OK, or a fault; *reason: unknown-tenant with _REFUSED. */
 HOLDFAST_API int holdfast_meters(struct holdfast *handle, const char *tenant,
-                                 void (*cb)(void *arg, const struct holdfast_meter *meter), void *arg, int *reason);
+                                 void (*cb)(void *arg, const struct holdfast_meter *meter), void *arg,
+                                 int *reason);
 
 /* ---- operators ---------------------------------------------------------------------------------------- */
 

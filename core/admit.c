@@ -1,0 +1,517 @@
+/* reserve: semantics.md, section 3; the protocol of shm/commit.h.
+ *
+ * A round reads the path under one W, checks, and either refuses (W unchanged: true at one instant) or fills a slot,
+ * links its id, and moves W. Progress: lock-free; a round is repeated only because another operation of the tenant
+ * happened. LIN: the W CAS of hf_commit_run (admitted), hf_commit_unchanged (refused). */
+#include "core/check.h"
+#include "core/client.h"
+#include "core/reap.h"
+#include "core/replay.h"
+#include "core/slot.h"
+#include "core/want.h"
+#include "shm/clock.h"
+#include "shm/index.h"
+
+#include <string.h>
+
+#define HF_ADMIT_ROUNDS 100000U
+
+/* One reserve on its way. */
+struct hf_admit {
+    struct holdfast *handle;
+    const struct holdfast_request *request;
+    const struct hf_path *path;
+    struct hf_want want;
+    uint32_t slot_idx; /* HF_SHM_NONE until one is taken */
+    bool linked;       /* the slot is in the index */
+    bool reaped;       /* the dead holds were looked at already */
+    struct hf_view view;
+};
+
+static void hf_admit_clear(struct holdfast_answer *answer)
+{
+    memset(answer, 0, sizeof *answer);
+    answer->layer = answer->window = answer->dimension = -1;
+    answer->retry_after_ms = HOLDFAST_UNKNOWN;
+}
+
+static int hf_admit_refuse(struct holdfast_answer *answer, int reason)
+{
+    answer->kind = HOLDFAST_REJECT;
+    answer->reason = reason;
+    return HOLDFAST_REFUSED;
+}
+
+/* remaining of now, after a replay or a refusal that is not about buckets. */
+static void hf_admit_remaining(struct hf_admit *admit, const struct hf_path *path, bool refused,
+                               const struct hf_amounts *held, struct holdfast_answer *answer)
+{
+    if (admit->request->want_remaining != 0 &&
+        hf_segment_tenant(admit->handle->seg, path->tenant_idx) != NULL &&
+        hf_view_read(admit->handle->seg, path, &admit->view) == HF_OK) {
+        hf_check_remaining(path, &admit->view, NULL, refused, held, answer);
+    }
+}
+
+/* A slot that was taken is given back, or marked as never happened. */
+static void hf_admit_drop_slot(struct hf_admit *admit)
+{
+    struct hf_segment *seg = admit->handle->seg;
+    if (admit->slot_idx == HF_SHM_NONE) {
+        return;
+    }
+    if (admit->linked) {
+        hf_slot_abandon(seg, admit->slot_idx);
+    } else {
+        hf_slot_undo(&seg->slots[admit->slot_idx]);
+        hf_chunk_untake(seg, &admit->handle->chunks, admit->slot_idx);
+    }
+    admit->slot_idx = HF_SHM_NONE;
+    admit->linked = false;
+}
+
+static int hf_admit_busy(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    hf_admit_drop_slot(admit);
+    hf_alarm(admit->handle->seg, HF_ALARM_BUSY, 1);
+    hf_admit_refuse(answer, HOLDFAST_REASON_BUSY);
+    hf_admit_remaining(admit, admit->path, true, NULL, answer);
+    return HOLDFAST_REFUSED;
+}
+
+/* The answer by a known id; HF_ADMIT_GO_ON when the id is not known. */
+#define HF_ADMIT_GO_ON (-100)
+static int hf_admit_replay(struct hf_admit *admit, enum hf_replay replay, struct holdfast_answer *answer)
+{
+    if (replay == HF_REPLAY_ABSENT) {
+        return HF_ADMIT_GO_ON;
+    }
+    if (replay == HF_REPLAY_BUSY) {
+        hf_admit_clear(answer);
+        return hf_admit_busy(admit, answer);
+    }
+    hf_admit_drop_slot(admit);
+    if (replay == HF_REPLAY_CONFLICT) {
+        hf_admit_clear(answer);
+        hf_admit_refuse(answer, HOLDFAST_REASON_ID_CONFLICT);
+        hf_admit_remaining(admit, admit->path, true, NULL, answer);
+        return HOLDFAST_REFUSED;
+    }
+    struct hf_amounts held = {{1, answer->reserved.tokens, answer->reserved.cost_micros}};
+    hf_admit_remaining(admit, admit->path, false, &held, answer);
+    return HOLDFAST_OK;
+}
+
+/* A refusal before any bucket is looked at; a known id comes first. held NULL: `request` is null in remaining. */
+static int hf_admit_refuse_early(struct hf_admit *admit, int reason, int dimension,
+                                 const struct hf_amounts *held, struct holdfast_answer *answer)
+{
+    int rc =
+        hf_admit_replay(admit, hf_replay_look(admit->handle, admit->request, &admit->want, answer), answer);
+    if (rc != HF_ADMIT_GO_ON) {
+        return rc;
+    }
+    hf_admit_clear(answer);
+    hf_admit_refuse(answer, reason);
+    if (dimension >= 0) {
+        answer->layer = HOLDFAST_LAYER_REQUEST;
+        answer->dimension = dimension;
+    }
+    hf_admit_remaining(admit, admit->path, true, held, answer);
+    return HOLDFAST_REFUSED;
+}
+
+/* ---- a refusal by a bucket ---------------------------------------------------------------------------------- */
+
+static int hf_admit_layer_reason(uint32_t layer)
+{
+    const int reasons[HF_SHM_LAYERS] = {HOLDFAST_REASON_KEY_BUDGET, HOLDFAST_REASON_TEAM_SHARE,
+                                        HOLDFAST_REASON_TENANT_TOTAL};
+    return reasons[layer];
+}
+
+/* What a round has decided. */
+struct hf_decision {
+    bool admitted;
+    bool degraded;
+    struct hf_amounts held;  /* of the attempt that decided */
+    struct hf_amounts shown; /* for `request` of remaining after a refusal */
+    int failing;             /* bucket that refused */
+    int reason;
+    struct hf_widen widen;
+};
+
+/* The second attempt at the economy amounts, after bucket first refused. */
+static void hf_admit_degrade(const struct hf_admit *admit, int first, struct hf_decision *decision)
+{
+    const struct hf_path *path = admit->path;
+    const struct hf_path_bucket *bucket = &path->buckets[first];
+    uint64_t own = admit->want.own.by[HF_DIM_COST];
+    uint64_t economy = admit->want.own_economy.by[HF_DIM_COST];
+    if (own == HF_SHM_UNKNOWN || economy == HF_SHM_UNKNOWN || economy >= own) {
+        decision->reason = HOLDFAST_REASON_DEGRADE_NOT_CHEAPER;
+        return;
+    }
+    struct hf_amounts held = hf_want_held(path, &admit->want.own_economy);
+    int dimension = -1;
+    int reason = hf_want_request_layer(path, &held, &dimension);
+    decision->widen = (struct hf_widen){bucket->layer, bucket->window, path->overdraft[bucket->layer]};
+    decision->held = held;
+    if (reason != HOLDFAST_REASON_NONE) {
+        decision->reason = reason;
+        decision->failing = -1 - dimension;
+        return;
+    }
+    decision->failing = hf_check(path, &admit->view, &held, &decision->widen);
+    decision->admitted = decision->degraded = decision->failing < 0;
+    if (!decision->admitted) {
+        decision->reason = hf_admit_layer_reason(path->buckets[decision->failing].layer);
+    }
+}
+
+static void hf_admit_decide(const struct hf_admit *admit, struct hf_decision *decision)
+{
+    const struct hf_path *path = admit->path;
+    decision->held = hf_want_held(path, &admit->want.own);
+    decision->shown = decision->held;
+    decision->degraded = false;
+    decision->reason = HOLDFAST_REASON_NONE;
+    decision->widen = HF_WIDEN_NONE;
+    decision->failing = hf_check(path, &admit->view, &decision->held, &decision->widen);
+    decision->admitted = decision->failing < 0;
+    if (decision->admitted) {
+        return;
+    }
+    const struct hf_path_bucket *bucket = &path->buckets[decision->failing];
+    decision->reason = hf_admit_layer_reason(bucket->layer);
+    if (path->on_limit[bucket->layer] == HF_ON_LIMIT_DEGRADE) {
+        hf_admit_degrade(admit, decision->failing, decision);
+    } else if (path->on_limit[bucket->layer] == HF_ON_LIMIT_QUEUE &&
+               hf_check_retry_ms(path, &admit->view, &decision->held, &decision->widen) != HF_SHM_UNKNOWN) {
+        decision->reason = HOLDFAST_REASON_NOT_BUILT;
+    }
+}
+
+static void hf_admit_refusal(struct hf_admit *admit, const struct hf_decision *decision,
+                             struct holdfast_answer *answer)
+{
+    hf_admit_clear(answer);
+    hf_admit_refuse(answer, decision->reason);
+    if (admit->request->want_remaining != 0) {
+        hf_check_remaining(admit->path, &admit->view, NULL, true, &decision->shown, answer);
+    }
+    if (decision->failing < 0) { /* the request layer refused the economy amounts */
+        answer->layer = HOLDFAST_LAYER_REQUEST;
+        answer->dimension = -1 - decision->failing;
+        return;
+    }
+    const struct hf_path_bucket *bucket = &admit->path->buckets[decision->failing];
+    answer->layer = bucket->layer + 1;
+    answer->window = bucket->window;
+    answer->dimension = bucket->dimension;
+    if (decision->reason != HOLDFAST_REASON_NOT_BUILT) {
+        answer->retry_after_ms =
+            hf_check_retry_ms(admit->path, &admit->view, &decision->held, &decision->widen);
+    }
+}
+
+/* Refused in this round: a twin's admission first, then only if W is unchanged. */
+static int hf_admit_refuse_round(struct hf_admit *admit, const struct hf_decision *decision,
+                                 struct holdfast_answer *answer)
+{
+    struct holdfast *handle = admit->handle;
+    if (!admit->linked) {
+        int rc = hf_admit_replay(admit, hf_replay_look(handle, admit->request, &admit->want, answer), answer);
+        if (rc != HF_ADMIT_GO_ON) {
+            return rc;
+        }
+    }
+    /* LIN of a refusal (E11): nothing has happened on this tenant since the buckets were read. */
+    if (!hf_commit_unchanged(&handle->seg->tenants[admit->path->tenant_idx], admit->view.word)) {
+        return HF_ADMIT_GO_ON;
+    }
+    if (!admit->reaped && hf_reap_when_silent(handle, admit->path->tenant_idx) > 0) {
+        admit->reaped = true;
+        return HF_ADMIT_GO_ON;
+    }
+    admit->reaped = true;
+    hf_admit_drop_slot(admit);
+    hf_admit_refusal(admit, decision, answer);
+    return HOLDFAST_REFUSED;
+}
+
+/* ---- an admission ------------------------------------------------------------------------------------------- */
+
+/* Takes and fills the slot in its first round. HF_ADMIT_GO_ON when it is PENDING. */
+static int hf_admit_take_slot(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    struct holdfast *handle = admit->handle;
+    struct hf_segment *seg = handle->seg;
+    admit->slot_idx = hf_chunk_take(seg, &handle->chunks, handle->owner.ref);
+    if (admit->slot_idx == HF_SHM_NONE) {
+        int rc = hf_admit_replay(admit, hf_replay_look(handle, admit->request, &admit->want, answer), answer);
+        return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
+    }
+    struct hf_shm_slot *slot = &seg->slots[admit->slot_idx];
+    hf_slot_begin(slot, handle->owner.ref);
+    hf_slot_fill_request(slot, &admit->want, admit->path);
+    return HF_ADMIT_GO_ON;
+}
+
+/* Links the id. HF_ADMIT_GO_ON when it is in the index. */
+static int hf_admit_link(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    struct holdfast *handle = admit->handle;
+    struct hf_segment *seg = handle->seg;
+    for (uint32_t round = 0; round < 8; round++) {
+        struct hf_found found;
+        enum hf_index_result rc =
+            hf_index_insert(seg, admit->want.id_hash, admit->want.id, admit->want.id_bytes,
+                            admit->view.now_ms, admit->slot_idx, &found.slot_idx, &found.st);
+        if (rc == HF_INDEX_INSERTED) {
+            admit->linked = true;
+            return HF_ADMIT_GO_ON;
+        }
+        if (rc != HF_INDEX_FOUND) {
+            break;
+        }
+        found.slot = &seg->slots[found.slot_idx];
+        if (hf_st_state(found.st) == HF_STATE_PENDING) {
+            struct hf_u128 word;
+            hf_commit_ready(seg, admit->path->tenant_idx, &word);
+            uint32_t gen = hf_st_gen(found.st);
+            found.st = hf_commit_read_st(found.slot); /* E13 */
+            if (hf_st_gen(found.st) != gen || hf_st_state(found.st) < HF_STATE_PENDING) {
+                continue;
+            }
+        }
+        int done = hf_admit_replay(
+            admit, hf_replay_found(handle, admit->request, &admit->want, &found, answer), answer);
+        if (done != HF_ADMIT_GO_ON) {
+            return done;
+        }
+    }
+    return hf_admit_busy(admit, answer);
+}
+
+static void hf_admit_answer(struct hf_admit *admit, const struct hf_decision *decision, uint64_t ttl_ms,
+                            struct holdfast_answer *answer)
+{
+    const struct hf_shm_slot *slot = &admit->handle->seg->slots[admit->slot_idx];
+    answer->kind = decision->degraded ? HOLDFAST_DEGRADE : HOLDFAST_ALLOW;
+    answer->reason = HOLDFAST_REASON_NONE;
+    answer->layer = answer->window = answer->dimension = -1;
+    answer->replayed = 0;
+    answer->retry_after_ms = HOLDFAST_UNKNOWN;
+    answer->reserved.invocations = 1;
+    answer->reserved.tokens = decision->held.by[HF_DIM_TOKENS];
+    answer->reserved.cost_micros = decision->held.by[HF_DIM_COST];
+    answer->expires_at_ms = admit->view.now_ms + ttl_ms;
+    /* relaxed: the generation was this owner's to set. */
+    answer->hold =
+        hf_token_make(admit->slot_idx, hf_st_gen((struct hf_u128){0, hf_load_rlx_u64(&slot->slot_st.hi)}));
+    answer->has_remaining = 0;
+    if (admit->request->want_remaining != 0) {
+        hf_check_remaining(admit->path, &admit->view, &decision->held, false, &decision->held, answer);
+    }
+}
+
+/* The operation of this round, from what was just filled: nothing is read back. */
+static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *decision, struct hf_op *op)
+{
+    const struct hf_shm_slot *slot = &admit->handle->seg->slots[admit->slot_idx];
+    const struct hf_path *path = admit->path;
+    /* relaxed: the generation was this owner's to set. */
+    uint32_t gen = hf_st_gen((struct hf_u128){0, hf_load_rlx_u64(&slot->slot_st.hi)});
+    op->kind = HF_KIND_RESERVE;
+    op->slot_idx = admit->slot_idx;
+    op->seq = hf_word_seq(admit->view.word) + 1U;
+    op->st_before = hf_st_make(0, 0, HF_STATE_PENDING, 0, gen);
+    op->st_after = hf_st_make(op->seq, 0, HF_STATE_HELD, admit->view.now_ms, gen);
+    op->mask = 0;
+    for (uint32_t i = 0; i < path->buckets_cnt; i++) {
+        op->mask |= 1ULL << path->buckets[i].bit;
+    }
+    memcpy(op->rows, path->rows, sizeof op->rows);
+    memcpy(op->windows, admit->view.windows, sizeof op->windows);
+    op->change[0] = 1;
+    for (uint32_t dim = HF_DIM_TOKENS; dim <= HF_DIM_COST; dim++) {
+        op->change[dim] = decision->held.by[dim] == HF_SHM_UNKNOWN ? 0 : (int64_t)decision->held.by[dim];
+    }
+    op->opens = true;
+    op->credit_window = 0;
+    op->credit_micros = 0;
+}
+
+/* Above the range in a bucket, or in a meter: rare, so a whole look at meters is taken only near the end. */
+static bool hf_admit_in_range(const struct hf_admit *admit, const struct hf_amounts *held)
+{
+    uint64_t cost = held->by[HF_DIM_COST] == HF_SHM_UNKNOWN ? 0 : held->by[HF_DIM_COST];
+    /* relaxed: published by the daemon, behind by what is not drained yet. */
+    uint64_t meters_max = hf_load_rlx_u64(&admit->handle->seg->header->hdr_meters_max);
+    return hf_check_range(admit->path, &admit->view, held) && meters_max + cost <= HF_SHM_AMOUNT_MAX;
+}
+
+/* One round; HF_ADMIT_GO_ON: again. */
+static int hf_admit_round(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    struct holdfast *handle = admit->handle;
+    struct hf_segment *seg = handle->seg;
+    struct hf_decision decision;
+    hf_admit_decide(admit, &decision);
+    if (!decision.admitted) {
+        return hf_admit_refuse_round(admit, &decision, answer);
+    }
+    if (!hf_admit_in_range(admit, &decision.held)) {
+        hf_admit_drop_slot(admit);
+        return hf_admit_refuse_early(admit, HOLDFAST_REASON_INVALID_AMOUNT, -1, NULL, answer);
+    }
+    int rc = admit->slot_idx == HF_SHM_NONE ? hf_admit_take_slot(admit, answer) : HF_ADMIT_GO_ON;
+    if (rc != HF_ADMIT_GO_ON) {
+        return rc;
+    }
+    struct hf_shm_slot *slot = &seg->slots[admit->slot_idx];
+    uint64_t ttl_ms =
+        admit->request->ttl_ms != HOLDFAST_UNKNOWN ? admit->request->ttl_ms : admit->path->ttl_ms;
+    struct hf_slot_round round = {.path = admit->path,
+                                  .view = &admit->view,
+                                  .held = &decision.held,
+                                  .ttl_ms = ttl_ms,
+                                  .deadline = hf_clock_elapsed_ms(seg) + ttl_ms,
+                                  .flags = admit->want.flags | (decision.degraded ? HF_SLOT_DEGRADED : 0)};
+    hf_slot_fill_round(slot, &round);
+    if (!admit->linked) {
+        hf_slot_pending(slot);
+        rc = hf_admit_link(admit, answer);
+        if (rc != HF_ADMIT_GO_ON) {
+            return rc;
+        }
+    }
+    struct hf_op op;
+    hf_admit_op(admit, &decision, &op);
+    if (!hf_commit_run(seg, admit->path->tenant_idx, admit->view.word, &op, admit->view.now_ms,
+                       admit->view.words)) {
+        return HF_ADMIT_GO_ON;
+    }
+    hf_admit_answer(admit, &decision, ttl_ms, answer);
+    return HOLDFAST_OK;
+}
+
+static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    struct holdfast *handle = admit->handle;
+    for (uint32_t round = 0; round < HF_ADMIT_ROUNDS; round++) {
+        int rc = hf_view_read(handle->seg, admit->path, &admit->view);
+        if (rc == HF_EBUSY) {
+            continue;
+        }
+        if (rc != HF_OK) {
+            hf_admit_drop_slot(admit);
+            return hf_client_fault(handle, rc);
+        }
+        rc = hf_admit_round(admit, answer);
+        if (rc != HF_ADMIT_GO_ON) {
+            return rc;
+        }
+        hf_client_backoff(handle, round);
+    }
+    return hf_admit_busy(admit, answer);
+}
+
+/* ---- the call ----------------------------------------------------------------------------------------------- */
+
+/* The path: the caller's, the cached one, or resolved into room. HOLDFAST_REASON_NONE, or why a name is unknown. */
+static int hf_admit_path(struct hf_admit *admit, struct hf_path *room, int *fault)
+{
+    struct holdfast *handle = admit->handle;
+    const struct hf_path *given = (const struct hf_path *)(const void *)admit->request->path;
+    *fault = HF_OK;
+    if (given != NULL) {
+        if (hf_segment_tenant(handle->seg, given->tenant_idx) == NULL) {
+            *fault = HF_EARG;
+            return HOLDFAST_REASON_NONE;
+        }
+        admit->path = given;
+        if (hf_path_generation(handle->seg, given->tenant_idx) != given->policy_gen) {
+            *room = *given;
+            *fault = hf_path_fill(handle->seg, room);
+            admit->path = room;
+        }
+        return HOLDFAST_REASON_NONE;
+    }
+    uint32_t newest = hf_load_rlx_u32(&handle->seg->header->hdr_policy_gen); /* relaxed: checked below */
+    const struct hf_path *cached = hf_name_cache_find(handle->shared->names, &admit->want.names, newest);
+    if (cached != NULL && hf_path_generation(handle->seg, cached->tenant_idx) == newest) {
+        admit->path = cached;
+        return HOLDFAST_REASON_NONE;
+    }
+    int reason = HOLDFAST_REASON_NONE;
+    int rc = hf_path_resolve(handle->seg, &admit->want.names, room, &reason);
+    admit->path = room;
+    if (rc == HF_OK) {
+        hf_name_cache_add(handle->shared->names, &admit->want.names, room);
+        return HOLDFAST_REASON_NONE;
+    }
+    *fault = rc == HF_ENOTREADY ? HF_OK : rc;
+    return reason;
+}
+
+/* The store further behind than max_lag_ms, or the segment gone: fail closed. */
+static int hf_admit_gate(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    struct hf_segment *seg = admit->handle->seg;
+    if (seg->injected) {
+        return HF_ADMIT_GO_ON;
+    }
+    uint64_t durable_ms = hf_load_rlx_u64(&seg->header->hdr_durable_ms); /* relaxed: a gauge */
+    uint64_t now_ms = hf_clock_mono_ms();
+    if (now_ms <= durable_ms || now_ms - durable_ms <= seg->max_lag_ms) {
+        return HF_ADMIT_GO_ON;
+    }
+    int rc =
+        hf_admit_replay(admit, hf_replay_look(admit->handle, admit->request, &admit->want, answer), answer);
+    return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
+}
+
+int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *request,
+                     struct holdfast_answer *answer)
+{
+    if (request == NULL || answer == NULL) {
+        return HOLDFAST_INVALID;
+    }
+    hf_admit_clear(answer);
+    int rc = hf_client_enter(handle);
+    if (rc != HOLDFAST_OK) {
+        return rc;
+    }
+    struct hf_admit admit = {.handle = handle, .request = request, .slot_idx = HF_SHM_NONE};
+    int reason = hf_want_read(request, &admit.want);
+    if (reason != HOLDFAST_REASON_NONE) {
+        return hf_admit_refuse(answer, reason);
+    }
+    admit.want.id_hash = hf_index_hash(handle->seg, admit.want.id, admit.want.id_bytes);
+    struct hf_path room;
+    int fault;
+    reason = hf_admit_path(&admit, &room, &fault);
+    if (fault != HF_OK) {
+        return hf_client_fault(handle, fault);
+    }
+    if (reason != HOLDFAST_REASON_NONE) {
+        return hf_admit_refuse_early(&admit, reason, -1, NULL, answer);
+    }
+    reason = hf_want_price(handle->seg, admit.path->policy_gen, request, &admit.want);
+    if (reason != HOLDFAST_REASON_NONE) {
+        return hf_admit_refuse_early(&admit, reason, -1, NULL, answer);
+    }
+    struct hf_amounts held = hf_want_held(admit.path, &admit.want.own);
+    int dimension = -1;
+    reason = hf_want_request_layer(admit.path, &held, &dimension);
+    if (reason != HOLDFAST_REASON_NONE) {
+        return hf_admit_refuse_early(&admit, reason, dimension, &held, answer);
+    }
+    rc = hf_admit_gate(&admit, answer);
+    if (rc != HF_ADMIT_GO_ON) {
+        return rc;
+    }
+    return hf_admit_rounds(&admit, answer);
+}

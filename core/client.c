@@ -1,0 +1,233 @@
+/* Opening, joining, and what every call asks first. */
+#include "core/client.h"
+
+#include "core/name.h"
+#include "shm/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#ifndef HF_VERSION
+#define HF_VERSION "0"
+#endif
+
+#define HF_CLIENT_SILENT_MS 1000U /* daemon silent for longer: look whether the file is still in place */
+
+const char *holdfast_version(void)
+{
+    return HF_VERSION;
+}
+
+/* ---- codes -------------------------------------------------------------------------------------------------- */
+
+static int hf_client_result(int code)
+{
+    switch (code) {
+    case HF_OK:
+        return HOLDFAST_OK;
+    case HF_ESYS:
+    case HF_ENOSPACE:
+        return HOLDFAST_SYSTEM;
+    case HF_EMISSING:
+        return HOLDFAST_MISSING;
+    case HF_EFOREIGN:
+        return HOLDFAST_FOREIGN;
+    case HF_EBUILD:
+        return HOLDFAST_BUILD;
+    case HF_ENOTREADY:
+    case HF_EEXISTS:
+    case HF_EBUSY:
+        return HOLDFAST_NOT_READY;
+    case HF_ECORRUPT:
+        return HOLDFAST_CORRUPT;
+    case HF_EFULL:
+        return HOLDFAST_FULL;
+    case HF_EFORKED:
+        return HOLDFAST_FORKED;
+    default:
+        return HOLDFAST_INVALID;
+    }
+}
+
+int hf_client_fault(struct holdfast *handle, int code)
+{
+    int result = hf_client_result(code);
+    if (result == HOLDFAST_CORRUPT) {
+        handle->fatal = result;
+        hf_alarm(handle->seg, HF_ALARM_CORRUPT, 1);
+    }
+    return result;
+}
+
+/* ---- per call ----------------------------------------------------------------------------------------------- */
+
+/* The daemon is silent: at most once a second one stat() tells whether the segment was removed or replaced. */
+static int hf_client_in_place(struct holdfast *handle, uint64_t now_ms)
+{
+    if (now_ms - handle->looked_ms < HF_CLIENT_SILENT_MS) {
+        return HOLDFAST_OK;
+    }
+    handle->looked_ms = now_ms;
+    if (!hf_segment_in_place(handle->seg)) {
+        handle->fatal = HOLDFAST_NOT_READY;
+    }
+    return handle->fatal;
+}
+
+int hf_client_enter(struct holdfast *handle)
+{
+    if (handle == NULL) {
+        return HOLDFAST_INVALID;
+    }
+    if (__builtin_expect(hf_owner_forked(&handle->owner), 0)) {
+        return HOLDFAST_FORKED;
+    }
+    if (__builtin_expect(handle->fatal != HOLDFAST_OK, 0)) {
+        return handle->fatal;
+    }
+    struct hf_segment *seg = handle->seg;
+    if (__builtin_expect(hf_segment_state(seg) != HF_SEGMENT_READY, 0)) {
+        return HOLDFAST_NOT_READY;
+    }
+    if (seg->path[0] == '\0') {
+        return HOLDFAST_OK;
+    }
+    uint64_t heartbeat_ms = hf_load_rlx_u64(&seg->header->hdr_heartbeat_ms); /* relaxed: a gauge */
+    uint64_t now_ms = hf_clock_mono_ms();
+    if (__builtin_expect(now_ms > heartbeat_ms + HF_CLIENT_SILENT_MS, 0)) {
+        return hf_client_in_place(handle, now_ms);
+    }
+    return HOLDFAST_OK;
+}
+
+static uint64_t hf_client_random(struct holdfast *handle)
+{
+    uint64_t x = handle->random; /* xorshift64: only spreads the back-off */
+    x ^= x << 13;
+    x ^= x >> 7;
+    x ^= x << 17;
+    handle->random = x;
+    return x;
+}
+
+void hf_client_backoff(struct holdfast *handle, uint32_t round)
+{
+    uint32_t most = round < 6 ? 1U << round : 64U;
+    for (uint64_t pauses = hf_client_random(handle) % most + 1U; pauses > 0; pauses--) {
+        hf_pause();
+    }
+}
+
+uint32_t hf_client_name(const char *text)
+{
+    if (text == NULL) {
+        return 0;
+    }
+    size_t bytes = strnlen(text, HF_NAME_BYTES_MAX + 1);
+    return bytes <= HF_NAME_BYTES_MAX && hf_name_valid(text, bytes) ? (uint32_t)bytes : 0;
+}
+
+uint64_t holdfast_now_ms(const struct holdfast *handle)
+{
+    return handle == NULL ? 0 : hf_clock_now_ms(handle->seg);
+}
+
+/* ---- open, join --------------------------------------------------------------------------------------------- */
+
+int hf_client_wrap(const struct hf_segment *map, struct holdfast_segment **segment)
+{
+    struct holdfast_segment *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return HOLDFAST_NO_MEMORY;
+    }
+    made->map = *map;
+    made->names = hf_name_cache_create();
+    if (made->names == NULL) {
+        free(made);
+        return HOLDFAST_NO_MEMORY;
+    }
+    *segment = made;
+    return HOLDFAST_OK;
+}
+
+static void hf_client_tell(char *error, size_t error_bytes, const char *text)
+{
+    if (error != NULL && error_bytes != 0) {
+        snprintf(error, error_bytes, "%s", text);
+    }
+}
+
+int holdfast_open(const char *name, struct holdfast_segment **segment, char *error, size_t error_bytes)
+{
+    struct hf_segment map;
+    struct hf_error err = {.code = HF_OK, .text = ""};
+    if (name == NULL || segment == NULL) {
+        hf_client_tell(error, error_bytes, "holdfast_open needs a segment name and a place for the result");
+        return HOLDFAST_INVALID;
+    }
+    *segment = NULL;
+    int rc = hf_segment_attach(name, &map, &err);
+    if (rc != HF_OK) {
+        hf_client_tell(error, error_bytes, err.text);
+        return hf_client_result(rc);
+    }
+    rc = hf_client_wrap(&map, segment);
+    if (rc != HOLDFAST_OK) {
+        hf_segment_detach(&map);
+        hf_client_tell(error, error_bytes, holdfast_strerror(rc));
+    }
+    return rc;
+}
+
+void holdfast_close(struct holdfast_segment *segment)
+{
+    if (segment != NULL) {
+        hf_name_cache_destroy(segment->names);
+        hf_segment_detach(&segment->map);
+        free(segment);
+    }
+}
+
+int hf_client_join(struct holdfast_segment *segment, enum hf_role role, struct holdfast **handle)
+{
+    if (segment == NULL || handle == NULL) {
+        return HOLDFAST_INVALID;
+    }
+    *handle = NULL;
+    struct holdfast *made = calloc(1, sizeof *made);
+    if (made == NULL) {
+        return HOLDFAST_NO_MEMORY;
+    }
+    struct hf_error err;
+    made->shared = segment;
+    made->seg = &segment->map;
+    int rc = hf_owner_join(made->seg, role, &made->owner, &err);
+    if (rc != HF_OK) {
+        free(made);
+        return hf_client_result(rc);
+    }
+    made->random = made->owner.ref * 0x9e3779b97f4a7c15ULL | 1U;
+    made->reap_cursor = (uint32_t)(made->random >> 33);
+    hf_chunks_init(&made->chunks, hf_ref_index(made->owner.ref));
+    *handle = made;
+    return HOLDFAST_OK;
+}
+
+int holdfast_join(struct holdfast_segment *segment, struct holdfast **handle)
+{
+    return hf_client_join(segment, HF_ROLE_WORKER, handle);
+}
+
+void holdfast_leave(struct holdfast *handle)
+{
+    if (handle == NULL) {
+        return;
+    }
+    if (!hf_owner_forked(&handle->owner)) {
+        hf_chunk_leave(handle->seg, &handle->chunks, handle->owner.ref);
+        hf_owner_leave(handle->seg, &handle->owner);
+    }
+    free(handle);
+}

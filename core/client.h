@@ -1,0 +1,52 @@
+/* Inside of the public handles, for core, persist, tools and tests. Not installed. */
+#ifndef HF_CORE_CLIENT_H
+#define HF_CORE_CLIENT_H
+
+#include "core/include/holdfast.h"
+#include "core/name_cache.h"
+#include "shm/chunk.h"
+#include "shm/owner.h"
+#include "shm/segment.h"
+
+struct holdfast_segment {
+    struct hf_segment map;
+    struct hf_name_cache *names; /* resolved paths of this process */
+};
+
+struct holdfast {
+    struct holdfast_segment *shared;
+    struct hf_segment *seg;
+    struct hf_owner owner;
+    struct hf_chunks chunks;
+    uint64_t random;      /* of the back-off */
+    int fatal;            /* HOLDFAST_OK, or the fault that this handle answers for ever */
+    uint32_t reap_cursor; /* slot where its next reap begins */
+    uint64_t looked_ms;   /* when it last looked whether the file is in place (silent daemon only) */
+};
+
+/* Wraps a mapping made by this process (private segments, the daemon, tests): the handle's holdfast_close() unmaps it.
+ * HOLDFAST_OK or HOLDFAST_NO_MEMORY (then the mapping stays the caller's). */
+int hf_client_wrap(const struct hf_segment *map, struct holdfast_segment **segment);
+
+/* As holdfast_join(), in a role (enum hf_role). */
+int hf_client_join(struct holdfast_segment *segment, enum hf_role role, struct holdfast **handle);
+
+/* What every operation asks first: HOLDFAST_OK, or why this handle cannot work. No system call. */
+int hf_client_enter(struct holdfast *handle);
+
+/* Maps a code of shm to a public result; corruption makes the handle fatal and is counted. */
+int hf_client_fault(struct holdfast *handle, int code);
+
+/* Bounded random back-off after a lost W: 1..64 pauses, doubling with the round. */
+void hf_client_backoff(struct holdfast *handle, uint32_t round);
+
+/* Length of a name given as C string; 0 when it is NULL, empty, too long or no valid name. */
+uint32_t hf_client_name(const char *text);
+
+/* A reservation token: slot + 1 and generation. */
+static inline uint64_t hf_token_make(uint32_t slot_idx, uint32_t gen)
+{
+    return (uint64_t)(slot_idx + 1U) << 20 | gen;
+}
+
+#endif
