@@ -57,6 +57,8 @@ struct hf_store_ops {
     /* Frees what make made; disconnect came before. */
     void (*destroy)(struct hf_store *store);
     bool (*connected)(const struct hf_store *store);
+    /* The connection's socket, -1 when there is none: for tests that cut it. */
+    int (*socket)(const struct hf_store *store);
     /* create: for init: make the file and its folder; keep the owner's role. */
     enum hf_store_status (*connect)(struct hf_store *store, bool create, struct hf_store_error *error);
     /* A query whose one row and column says (1 or 0) whether the table of migrations is there. */

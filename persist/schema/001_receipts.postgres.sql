@@ -150,6 +150,8 @@ CREATE TABLE holdfast.receipt (
 CREATE INDEX receipt_id ON holdfast.receipt (segment_id, id, seq) WHERE kind = 'reservation';
 -- From a reservation to what refers to it; fills from the right like the primary key.
 CREATE INDEX receipt_reservation ON holdfast.receipt (segment_id, reservation_seq) WHERE kind <> 'reservation';
+-- The few rows that are of no reservation; costs the many nothing.
+CREATE INDEX receipt_rare ON holdfast.receipt (segment_id, kind, seq) WHERE kind IN ('epoch', 'policy', 'credit');
 
 -- Rows that the table of receipts refused, whole, with the reason.
 CREATE TABLE holdfast.conflict (

@@ -1,0 +1,93 @@
+/* What the postgres*.c files know of each other. */
+#ifndef HF_PERSIST_POSTGRES_IMPL_H
+#define HF_PERSIST_POSTGRES_IMPL_H
+
+#include "persist/store_impl.h"
+
+#include <libpq-fe.h>
+
+struct hf_postgres {
+    struct hf_store base;
+    PGconn *conn;
+    bool in_transaction;
+    bool silent; /* an answer did not come in time: the connection is of no use any more */
+    /* The server process of a connection that broke while it held the lock, so that the next one can send it away: the server may
+     * need minutes to notice by itself. */
+    int32_t old_pid;
+    int64_t old_start_us;
+    int32_t pid;
+    int64_t start_us;
+    char *buffer; /* rows on their way into COPY */
+    size_t buffer_len;
+    size_t buffer_cap;
+};
+
+static inline struct hf_postgres *hf_postgres_of(struct hf_store *store)
+{
+    return (struct hf_postgres *)store;
+}
+
+#define HF_OID_BOOL  16
+#define HF_OID_BYTEA 17
+#define HF_OID_INT8  20
+#define HF_OID_INT2  21
+#define HF_OID_INT4  23
+#define HF_OID_TEXT  25
+#define HF_OID_TEXTS 1009
+
+/* Big-endian integers, as the protocol has them. */
+static inline char *hf_put_be32(char *at, uint32_t value)
+{
+    for (int i = 3; i >= 0; i--) {
+        *at++ = (char)(value >> (8 * i) & 0xff);
+    }
+    return at;
+}
+static inline char *hf_put_be64(char *at, uint64_t value)
+{
+    at = hf_put_be32(at, (uint32_t)(value >> 32));
+    return hf_put_be32(at, (uint32_t)value);
+}
+
+/* How a statement went. */
+struct hf_pg_outcome {
+    enum hf_store_status status;
+    char sqlstate[6]; /* empty: no answer from the server */
+    bool row_fault;   /* the data was refused, not the moment */
+};
+
+/* Connects, sets the session up, takes the role. */
+enum hf_store_status hf_postgres_connect(struct hf_store *store, bool create, struct hf_store_error *error);
+enum hf_store_status hf_postgres_take_lock(struct hf_store *store, struct hf_store_error *error);
+enum hf_store_status hf_postgres_init_lock(struct hf_store *store, struct hf_store_error *error);
+void hf_postgres_display(const char *url, char *text, size_t text_bytes);
+void hf_postgres_disconnect(struct hf_store *store);
+
+/* Waits for the next result, up to the statement timeout and some more. NULL: there is none any more, or (pg->silent) none came in
+ * time. A broken connection is a result that says so. The result is the caller's. */
+PGresult *hf_pg_result(struct hf_store *store);
+/* Reads away what is left of an answer. */
+void hf_pg_drain(struct hf_store *store);
+/* Sends what is buffered. False: the connection is lost. */
+bool hf_pg_flush(struct hf_store *store);
+/* Judges a result (NULL: lost connection), writes the sentence, drops a connection that is lost. Does not free the result. */
+struct hf_pg_outcome hf_pg_judge(struct hf_store *store, const PGresult *result, const char *doing,
+                                 struct hf_store_error *error);
+/* Sends a plain command without parameters and judges its answer. */
+enum hf_store_status hf_pg_command(struct hf_store *store, const char *sql, const char *doing,
+                                   struct hf_store_error *error);
+/* A statement with parameters, all values binary; fn may be NULL. */
+enum hf_store_status hf_pg_query(struct hf_store *store, const char *sql, const struct hf_param *params,
+                                 unsigned params_cnt, hf_columns_fn *fn, void *ctx,
+                                 struct hf_store_error *error);
+/* Calls fn for each row of what was sent, row by row. */
+enum hf_store_status hf_pg_rows(struct hf_store *store, hf_columns_fn *fn, void *ctx,
+                                struct hf_store_error *error);
+
+enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
+                                        struct hf_store_error *error);
+enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,
+                                        struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
+                                        struct hf_store_error *error);
+
+#endif

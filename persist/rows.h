@@ -1,0 +1,15 @@
+/* Rows of a segment by names, those included that only older receipts know. */
+#ifndef HF_PERSIST_ROWS_H
+#define HF_PERSIST_ROWS_H
+
+#include "shm/segment.h"
+
+/* Row of (tenant[, team[, key]]), of the policy in force or, behind its rows, of one that a recovery added for what is still
+ * open; HF_SHM_NONE when there is none. Daemon or creator only. */
+uint32_t hf_rows_find(const struct hf_segment *seg, const char *tenant, const char *team, const char *key);
+
+/* The same, and adds what is missing (tenant, team and key): creator only, before the segment is published. HF_SHM_NONE: no
+ * room. */
+uint32_t hf_rows_add(struct hf_segment *seg, const char *tenant, const char *team, const char *key);
+
+#endif

@@ -1,0 +1,676 @@
+/* Reading, the same for every store: the statements, and rows turned into receipts. */
+#include "core/window.h"
+#include "persist/store_impl.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SQL_BYTES 8192
+/* The condition of the partial index receipt_rare, word by word, so that SQLite too sees that it applies. */
+#define RARE "kind IN ('epoch', 'policy', 'credit')"
+
+/* ---- rows as receipts --------------------------------------------------------------------------------------------- */
+
+/* `SELECT aside, <all fields> FROM every_receipt `, then the printf-formatted rest. */
+static void select_rows(char sql[SQL_BYTES], const char *format, ...) __attribute__((format(printf, 2, 3)));
+static void select_rows(char sql[SQL_BYTES], const char *format, ...)
+{
+    size_t len = (size_t)snprintf(sql, SQL_BYTES, "SELECT aside");
+    va_list args;
+
+    for (size_t i = 0; i < hf_receipt_fields(); i++) {
+        len += (size_t)snprintf(sql + len, SQL_BYTES - len, ", %s", hf_receipt_field(i)->name);
+    }
+    len += (size_t)snprintf(sql + len, SQL_BYTES - len, " FROM every_receipt ");
+    va_start(args, format);
+    vsnprintf(sql + len, SQL_BYTES - len, format, args);
+    va_end(args);
+}
+
+static void to_value(enum hf_field_type type, const struct hf_column *column, struct hf_field_value *value)
+{
+    memset(value, 0, sizeof(*value));
+    value->null = column->null;
+    value->bytes = column->bytes;
+    value->len = column->len;
+    if (type == HF_FIELD_NUMBER) {
+        value->number = (uint64_t)column->integer;
+    } else if (type == HF_FIELD_SIGNED) {
+        value->integer = column->integer;
+    } else {
+        value->flag = column->integer != 0;
+    }
+}
+
+static enum hf_store_status to_receipt(const struct hf_column *columns, struct hf_receipt *receipt,
+                                       struct hf_store_error *error)
+{
+    hf_receipt_init(receipt, HF_RECEIPT_EPOCH);
+    for (size_t i = 0; i < hf_receipt_fields(); i++) {
+        const struct hf_field *field = hf_receipt_field(i);
+        struct hf_field_value value;
+
+        to_value(field->type, &columns[i + 1], &value);
+        if (!hf_receipt_set(receipt, i, &value)) {
+            return hf_store_fail(
+                error, HF_STORE_REFUSED,
+                "receipt %" PRIu64
+                " of the store cannot be read: column %s holds what this build does not know. "
+                "Was the store changed by hand, or written by a newer holdfast?",
+                receipt->seq, field->name);
+        }
+    }
+    receipt->fate = columns[0].integer != 0 ? HF_FATE_ASIDE
+                    : receipt->conflict     ? HF_FATE_CONFLICT
+                                            : HF_FATE_STORED;
+    return HF_STORE_OK;
+}
+
+struct row_reader {
+    hf_store_row_fn *row;
+    void *ctx;
+    struct hf_store_error *error;
+    struct hf_receipt receipt;
+};
+
+static enum hf_store_status stopped(struct hf_store_error *error)
+{
+    return hf_store_fail(error, HF_STORE_STOPPED, "reading was stopped by the reader");
+}
+
+static enum hf_store_status read_row(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct row_reader *reader = ctx;
+    enum hf_store_status status = to_receipt(columns, &reader->receipt, reader->error);
+
+    (void)cnt;
+    if (status == HF_STORE_OK && reader->row(reader->ctx, &reader->receipt) != 0) {
+        return stopped(reader->error);
+    }
+    return status;
+}
+
+static enum hf_store_status query_rows(struct hf_store *store, const char *sql, const struct hf_param *params,
+                                       unsigned params_cnt, hf_store_row_fn *row, void *ctx,
+                                       struct hf_store_error *error)
+{
+    struct row_reader reader = {.row = row, .ctx = ctx, .error = error};
+
+    return hf_store_query(store, sql, params, params_cnt, read_row, &reader, error);
+}
+
+static int64_t to_signed(uint64_t number)
+{
+    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
+}
+
+/* ---- batches ------------------------------------------------------------------------------------------------------ */
+
+struct batch_reader {
+    struct hf_store_batch batch;
+    bool found;
+};
+
+static enum hf_store_status read_batch(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct batch_reader *reader = ctx;
+
+    (void)cnt;
+    reader->found = true;
+    reader->batch.number = (uint64_t)columns[0].integer;
+    reader->batch.epoch = (uint64_t)columns[1].integer;
+    reader->batch.first_seq = (uint64_t)columns[2].integer;
+    reader->batch.rows_cnt = (uint64_t)columns[3].integer;
+    reader->batch.committed_ms = (uint64_t)columns[4].integer;
+    if (columns[5].len == HF_DIGEST_BYTES && columns[6].len == HF_DIGEST_BYTES) {
+        memcpy(reader->batch.before, columns[5].bytes, HF_DIGEST_BYTES);
+        memcpy(reader->batch.digest, columns[6].bytes, HF_DIGEST_BYTES);
+    }
+    return HF_STORE_OK;
+}
+
+#define BATCH_COLUMNS \
+    "SELECT number, epoch, first_seq, rows_cnt, committed_ms, before, digest FROM batch WHERE segment_id = $1 "
+
+enum hf_store_status hf_store_chain(struct hf_store *store, int64_t segment_id, struct hf_store_head *head,
+                                    struct hf_store_error *error)
+{
+    struct batch_reader reader = {.found = false};
+    struct hf_param params[1] = {hf_param_integer(segment_id)};
+    enum hf_store_status status = store->ops->query(store, BATCH_COLUMNS "ORDER BY number DESC LIMIT 1",
+                                                    params, 1, read_batch, &reader, error);
+
+    head->last = reader.batch;
+    head->next_seq = reader.found ? reader.batch.first_seq + reader.batch.rows_cnt : 1;
+    return status;
+}
+
+enum hf_store_status hf_store_batch_of(struct hf_store *store, int64_t segment_id, uint64_t number,
+                                       bool *found, struct hf_store_batch *batch,
+                                       struct hf_store_error *error)
+{
+    struct batch_reader reader = {.found = false};
+    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(to_signed(number))};
+    enum hf_store_status status =
+        store->ops->query(store, BATCH_COLUMNS "AND number = $2", params, 2, read_batch, &reader, error);
+
+    *found = reader.found;
+    *batch = reader.batch;
+    return status;
+}
+
+enum hf_store_status hf_store_head(struct hf_store *store, const char *segment, struct hf_store_head *head,
+                                   struct hf_store_error *error)
+{
+    int64_t segment_id;
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    memset(head, 0, sizeof(*head));
+    head->next_seq = 1;
+    return status == HF_STORE_OK ? hf_store_chain(store, segment_id, head, error) : status;
+}
+
+enum hf_store_status hf_store_batch(struct hf_store *store, const char *segment, uint64_t number, bool *found,
+                                    struct hf_store_batch *batch, struct hf_store_error *error)
+{
+    int64_t segment_id;
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    *found = false;
+    return status == HF_STORE_OK ? hf_store_batch_of(store, segment_id, number, found, batch, error) : status;
+}
+
+static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    (void)cnt;
+    *(int64_t *)ctx = columns[0].null ? INT64_MAX : columns[0].integer;
+    return HF_STORE_OK;
+}
+
+/* The first row that can be of since_ms or later: no row is committed in a batch that is earlier than itself. */
+static enum hf_store_status first_since(struct hf_store *store, int64_t segment_id, uint64_t since_ms,
+                                        int64_t *first_seq, struct hf_store_error *error)
+{
+    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(to_signed(since_ms))};
+
+    *first_seq = INT64_MAX;
+    return hf_store_query(store,
+                          "SELECT min(first_seq) FROM batch WHERE segment_id = $1 AND committed_ms >= $2",
+                          params, 2, one_integer, first_seq, error);
+}
+
+/* ---- receipts ----------------------------------------------------------------------------------------------------- */
+
+enum hf_store_status hf_store_rows(struct hf_store *store, const char *segment, uint64_t first_seq,
+                                   uint64_t cnt, hf_store_row_fn *row, void *ctx,
+                                   struct hf_store_error *error)
+{
+    char sql[SQL_BYTES];
+    int64_t segment_id;
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+    struct hf_param params[3];
+
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    params[0] = hf_param_integer(segment_id);
+    params[1] = hf_param_integer(to_signed(first_seq));
+    params[2] = hf_param_integer(to_signed(first_seq > UINT64_MAX - cnt ? UINT64_MAX : first_seq + cnt));
+    select_rows(sql, "WHERE segment_id = $1 AND seq >= $2 AND seq < $3 ORDER BY seq");
+    return query_rows(store, sql, params, 3, row, ctx, error);
+}
+
+struct seq_list {
+    int64_t *list;
+    size_t cnt;
+    size_t cap;
+};
+
+static enum hf_store_status add_seq(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct seq_list *seqs = ctx;
+
+    (void)cnt;
+    if (seqs->cnt == seqs->cap) {
+        size_t cap = seqs->cap == 0 ? 16 : 2 * seqs->cap;
+        int64_t *list = realloc(seqs->list, cap * sizeof(*list));
+
+        if (list == NULL) {
+            return HF_STORE_NOMEM;
+        }
+        seqs->list = list;
+        seqs->cap = cap;
+    }
+    seqs->list[seqs->cnt++] = columns[0].integer;
+    return HF_STORE_OK;
+}
+
+enum hf_store_status hf_store_receipts(struct hf_store *store, const char *segment, const char *id,
+                                       hf_store_row_fn *row, void *ctx, struct hf_store_error *error)
+{
+    char sql[SQL_BYTES];
+    int64_t segment_id;
+    struct seq_list seqs = {NULL, 0, 0};
+    struct hf_param params[2];
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    params[0] = hf_param_integer(segment_id);
+    params[1] = hf_param_text(id);
+    status = hf_store_query(
+        store,
+        "SELECT seq FROM every_receipt WHERE segment_id = $1 AND id = $2 AND kind = 'reservation' "
+        "ORDER BY seq",
+        params, 2, add_seq, &seqs, error);
+    /* Two statements, so that each goes by its index. */
+    for (size_t i = 0; i < seqs.cnt && status == HF_STORE_OK; i++) {
+        params[1] = hf_param_integer(seqs.list[i]);
+        select_rows(sql, "WHERE segment_id = $1 AND seq = $2");
+        status = query_rows(store, sql, params, 2, row, ctx, error);
+        if (status == HF_STORE_OK) {
+            select_rows(
+                sql, "WHERE segment_id = $1 AND reservation_seq = $2 AND kind <> 'reservation' ORDER BY seq");
+            status = query_rows(store, sql, params, 2, row, ctx, error);
+        }
+    }
+    free(seqs.list);
+    return status;
+}
+
+enum hf_store_status hf_store_last(struct hf_store *store, const char *segment, enum hf_receipt_kind kind,
+                                   hf_store_row_fn *row, void *ctx, struct hf_store_error *error)
+{
+    char sql[SQL_BYTES];
+    int64_t segment_id;
+    struct hf_param params[1];
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    if (kind != HF_RECEIPT_EPOCH && kind != HF_RECEIPT_POLICY && kind != HF_RECEIPT_CREDIT) {
+        return hf_store_fail(error, HF_STORE_INVALID, "the newest %s is nothing that a store is asked for",
+                             hf_receipt_kind_name(kind));
+    }
+    params[0] = hf_param_integer(segment_id);
+    select_rows(sql, "WHERE segment_id = $1 AND kind = '%s' AND " RARE " ORDER BY seq DESC LIMIT 1",
+                hf_receipt_kind_name(kind));
+    return query_rows(store, sql, params, 1, row, ctx, error);
+}
+
+enum hf_store_status hf_store_credits(struct hf_store *store, const char *segment, uint64_t now_ms,
+                                      hf_store_row_fn *row, void *ctx, struct hf_store_error *error)
+{
+#define OPEN_CREDITS                                \
+    "segment_id = $1 AND kind = 'credit' AND " RARE \
+    " AND credit_window = $2 AND window_ms >= $3 AND window_ms < $4"
+    char sql[SQL_BYTES];
+    int64_t segment_id;
+    struct hf_param params[4];
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    if (status == HF_STORE_OK && now_ms > HF_CLOCK_MS_MAX) {
+        return hf_store_fail(error, HF_STORE_INVALID, "an instant beyond the end of the clock");
+    }
+    select_rows(sql,
+                "WHERE " OPEN_CREDITS " AND seq IN (SELECT max(seq) FROM every_receipt WHERE " OPEN_CREDITS
+                " GROUP BY tenant, team) ORDER BY seq");
+    for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
+        enum hf_window window = (enum hf_window)w;
+        uint32_t id = hf_window_id(window, now_ms);
+
+        params[0] = hf_param_integer(segment_id);
+        params[1] = hf_param_text(hf_window_name(window));
+        params[2] = hf_param_integer(to_signed(hf_window_start_ms(window, id)));
+        params[3] = hf_param_integer(to_signed(hf_window_end_ms(window, id)));
+        status = query_rows(store, sql, params, 4, row, ctx, error);
+    }
+    return status;
+}
+
+/* ---- reservations ------------------------------------------------------------------------------------------------- */
+
+/* The rows of one reservation, while they come in. */
+struct gatherer {
+    const struct hf_store_filter *filter;
+    hf_store_reservation_fn *reservation;
+    void *ctx;
+    struct hf_store_error *error;
+    struct hf_receipt *rows;
+    size_t cnt;
+    size_t cap;
+};
+
+static void forget_rows(struct gatherer *g)
+{
+    for (size_t i = 0; i < g->cnt; i++) {
+        free((void *)(uintptr_t)g->rows[i].reason);
+        free((void *)(uintptr_t)g->rows[i].details);
+    }
+    g->cnt = 0;
+}
+
+static bool wanted(const struct hf_store_filter *filter, const struct hf_reservation *reservation)
+{
+    switch (reservation->state) {
+    case HF_RESERVATION_OPEN:
+        return filter->open;
+    case HF_RESERVATION_EXPIRED:
+    case HF_RESERVATION_RETAINED:
+    case HF_RESERVATION_DISPUTED:
+        return filter->late_since_ms != HF_UNKNOWN && reservation->state_since_ms >= filter->late_since_ms;
+    default:
+        return filter->closed_since_ms != HF_UNKNOWN &&
+               reservation->state_since_ms >= filter->closed_since_ms;
+    }
+}
+
+static enum hf_store_status hand_over(struct gatherer *g)
+{
+    struct hf_reservation reservation;
+    enum hf_store_status status = HF_STORE_OK;
+
+    if (g->cnt == 0) {
+        return HF_STORE_OK;
+    }
+    if (!hf_reservation_from_rows(g->rows, g->cnt, &reservation)) {
+        status = hf_store_fail(g->error, HF_STORE_REFUSED,
+                               "the %zu rows of the reservation with receipt %" PRIu64
+                               " contradict each other. Was the store "
+                               "changed by hand?",
+                               g->cnt, g->rows[0].reservation_seq);
+    } else if (wanted(g->filter, &reservation) && g->reservation(g->ctx, g->rows, g->cnt) != 0) {
+        status = stopped(g->error);
+    }
+    forget_rows(g);
+    return status;
+}
+
+static bool copy_text(const char **text)
+{
+    if (*text != NULL) {
+        *text = strdup(*text);
+        return *text != NULL;
+    }
+    return true;
+}
+
+static enum hf_store_status gather(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct gatherer *g = ctx;
+    struct hf_receipt receipt;
+    struct hf_receipt *row;
+    enum hf_store_status status = to_receipt(columns, &receipt, g->error);
+
+    (void)cnt;
+    if (status == HF_STORE_OK && g->cnt > 0 && receipt.reservation_seq != g->rows[0].reservation_seq) {
+        status = hand_over(g);
+    }
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    if (g->cnt == g->cap) {
+        size_t cap = g->cap == 0 ? 8 : 2 * g->cap;
+        struct hf_receipt *rows = realloc(g->rows, cap * sizeof(*rows));
+
+        if (rows == NULL) {
+            return hf_store_fail(g->error, HF_STORE_NOMEM, "no memory for the rows of a reservation");
+        }
+        g->rows = rows;
+        g->cap = cap;
+    }
+    row = &g->rows[g->cnt];
+    *row = receipt;
+    row->details = NULL;
+    if (!copy_text(&row->reason)) {
+        return hf_store_fail(g->error, HF_STORE_NOMEM, "no memory for the rows of a reservation");
+    }
+    g->cnt++;
+    row->details = receipt.details;
+    if (!copy_text(&row->details)) {
+        return hf_store_fail(g->error, HF_STORE_NOMEM, "no memory for the rows of a reservation");
+    }
+    return HF_STORE_OK;
+}
+
+/* What is open: its rows hold one invocation in sum. */
+#define OPEN_SEQS                                                                                      \
+    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL " \
+    "GROUP BY reservation_seq HAVING sum(held_invocations) > 0"
+/* What was closed since: a superset, since an expired one may have been settled later. */
+#define CLOSED_SEQS                                                                                                       \
+    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL AND seq >= $2 AND (" \
+    "made_ms >= $3 AND kind IN ('settlement', 'release', 'late_settlement', 'resolution') OR "                            \
+    "made_ms >= $4 AND kind IN ('expiry', 'retention', 'dispute'))"
+
+enum hf_store_status hf_store_reservations(struct hf_store *store, const char *segment,
+                                           const struct hf_store_filter *filter,
+                                           hf_store_reservation_fn *reservation, void *ctx,
+                                           struct hf_store_error *error)
+{
+    char sql[SQL_BYTES];
+    struct gatherer g = {.filter = filter, .reservation = reservation, .ctx = ctx, .error = error};
+    bool closed = filter->closed_since_ms != HF_UNKNOWN || filter->late_since_ms != HF_UNKNOWN;
+    uint64_t since_ms =
+        filter->closed_since_ms < filter->late_since_ms ? filter->closed_since_ms : filter->late_since_ms;
+    int64_t segment_id;
+    int64_t first_seq = INT64_MAX;
+    struct hf_param params[4];
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    if (status == HF_STORE_OK && closed) {
+        status = first_since(store, segment_id, since_ms, &first_seq, error);
+    }
+    if (status != HF_STORE_OK || (!filter->open && !closed)) {
+        return status;
+    }
+    params[0] = hf_param_integer(segment_id);
+    params[1] = hf_param_integer(first_seq);
+    params[2] = hf_param_integer(to_signed(filter->closed_since_ms));
+    params[3] = hf_param_integer(to_signed(filter->late_since_ms));
+    select_rows(sql, "WHERE segment_id = $1 AND reservation_seq IN (%s%s%s) ORDER BY reservation_seq, seq",
+                filter->open ? OPEN_SEQS : "", filter->open && closed ? " UNION " : "",
+                closed ? CLOSED_SEQS : "");
+    status = hf_store_query(store, sql, params, closed ? 4 : 1, gather, &g, error);
+    if (status == HF_STORE_OK) {
+        status = hand_over(&g);
+    }
+    forget_rows(&g);
+    free(g.rows);
+    return status;
+}
+
+/* ---- sums --------------------------------------------------------------------------------------------------------- */
+
+/* A sum in two halves: the high one signed, the low one of 32 bits each, so that no database's sum of 64 bits overflows. */
+#define SUM2(column) "CAST(sum(" column " >> 32) AS bigint), CAST(sum(" column " & 4294967295) AS bigint)"
+#define EFFECT_SUMS                                                                                    \
+    SUM2("held_invocations")                                                                           \
+    ", " SUM2("held_tokens") ", " SUM2("held_cost_micros") ", " SUM2("charged_invocations") ", " SUM2( \
+        "charged_tokens") ", " SUM2("charged_cost_micros")
+
+static void add_effects(const struct hf_column *columns, __int128 held[HF_DIM_CNT],
+                        __int128 charged[HF_DIM_CNT])
+{
+    for (unsigned d = 0; d < HF_DIM_CNT; d++) {
+        const struct hf_column *h = &columns[2 * d];
+        const struct hf_column *c = &columns[2 * (d + HF_DIM_CNT)];
+
+        held[d] += (__int128)h[0].integer * ((__int128)1 << 32) + h[1].integer;
+        charged[d] += (__int128)c[0].integer * ((__int128)1 << 32) + c[1].integer;
+    }
+}
+
+struct sum_reader {
+    hf_store_sum_fn *sum;
+    void *ctx;
+    enum hf_window window;
+    struct hf_store_error *error;
+};
+
+static void to_name(struct hf_name *name, const struct hf_column *column)
+{
+    memset(name, 0, sizeof(*name));
+    if (!column->null) {
+        hf_name_set(name, column->bytes, column->len);
+    }
+}
+
+static enum hf_store_status read_sum(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct sum_reader *reader = ctx;
+    struct hf_store_sum sum = {.window = reader->window};
+
+    (void)cnt;
+    to_name(&sum.tenant, &columns[0]);
+    to_name(&sum.team, &columns[1]);
+    to_name(&sum.key, &columns[2]);
+    sum.bucket_mask = (uint64_t)columns[3].integer;
+    sum.rows_cnt = (uint64_t)columns[4].integer;
+    add_effects(&columns[5], sum.held, sum.charged);
+    return reader->sum(reader->ctx, &sum) == 0 ? HF_STORE_OK : stopped(reader->error);
+}
+
+enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, uint64_t now_ms,
+                                   uint32_t windows, hf_store_sum_fn *sum, void *ctx,
+                                   struct hf_store_error *error)
+{
+    int64_t segment_id;
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    if (status == HF_STORE_OK && now_ms > HF_CLOCK_MS_MAX) {
+        return hf_store_fail(error, HF_STORE_INVALID, "an instant beyond the end of the clock");
+    }
+    for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
+        struct sum_reader reader = {.sum = sum, .ctx = ctx, .window = (enum hf_window)w, .error = error};
+        uint32_t id = hf_window_id(reader.window, now_ms);
+        uint64_t start_ms = hf_window_start_ms(reader.window, id);
+        int64_t first_seq;
+        struct hf_param params[4];
+
+        if ((windows >> w & 1) == 0) {
+            continue;
+        }
+        status = first_since(store, segment_id, start_ms, &first_seq, error);
+        if (status != HF_STORE_OK) {
+            break;
+        }
+        params[0] = hf_param_integer(segment_id);
+        params[1] = hf_param_integer(first_seq);
+        params[2] = hf_param_integer(to_signed(start_ms));
+        params[3] = hf_param_integer(to_signed(hf_window_end_ms(reader.window, id)));
+        status = hf_store_query(store,
+                                "SELECT tenant, team, key, bucket_mask, count(*), " EFFECT_SUMS
+                                " FROM every_receipt "
+                                "WHERE segment_id = $1 AND seq >= $2 AND window_ms >= $3 AND window_ms < $4 "
+                                "AND bucket_mask IS NOT NULL GROUP BY tenant, team, key, bucket_mask "
+                                "ORDER BY tenant, team, key NULLS FIRST, bucket_mask",
+                                params, 4, read_sum, &reader, error);
+    }
+    return status;
+}
+
+struct meter_reader {
+    hf_store_meter_fn *meter;
+    void *ctx;
+    struct hf_store_error *error;
+};
+
+static enum hf_store_status read_meter(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct meter_reader *reader = ctx;
+    struct hf_store_meter meter;
+
+    (void)cnt;
+    to_name(&meter.tenant, &columns[0]);
+    to_name(&meter.capability, &columns[1]);
+    to_name(&meter.model, &columns[2]);
+    meter.requests = columns[3].integer;
+    meter.failures = columns[4].integer;
+    meter.degraded = columns[5].integer;
+    meter.reserved_micros = columns[6].integer;
+    meter.settled_micros = columns[7].integer;
+    return reader->meter(reader->ctx, &meter) == 0 ? HF_STORE_OK : stopped(reader->error);
+}
+
+enum hf_store_status hf_store_meters(struct hf_store *store, const char *segment, const char *tenant,
+                                     hf_store_meter_fn *meter, void *ctx, struct hf_store_error *error)
+{
+#define METERS                                                                                                    \
+    "SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros FROM meter " \
+    "WHERE segment_id = $1"
+#define METERS_ORDER " ORDER BY tenant, capability, model NULLS FIRST"
+    struct meter_reader reader = {.meter = meter, .ctx = ctx, .error = error};
+    int64_t segment_id;
+    struct hf_param params[2];
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    params[0] = hf_param_integer(segment_id);
+    if (tenant == NULL) {
+        return hf_store_query(store, METERS METERS_ORDER, params, 1, read_meter, &reader, error);
+    }
+    params[1] = hf_param_text(tenant);
+    return hf_store_query(store, METERS " AND tenant = $2" METERS_ORDER, params, 2, read_meter, &reader,
+                          error);
+}
+
+/* ---- totals ------------------------------------------------------------------------------------------------------- */
+
+static enum hf_store_status read_batch_totals(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct hf_store_totals *totals = ctx;
+
+    (void)cnt;
+    totals->batches_cnt = (uint64_t)columns[0].integer;
+    totals->batch_rows_cnt = (uint64_t)columns[1].integer;
+    return HF_STORE_OK;
+}
+
+static enum hf_store_status read_totals(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct hf_store_totals *totals = ctx;
+    uint64_t rows_cnt = (uint64_t)columns[3].integer;
+
+    (void)cnt;
+    totals->receipts_cnt += rows_cnt;
+    for (unsigned k = 0; k < HF_RECEIPT_KIND_CNT; k++) {
+        if (strcmp(columns[0].bytes, hf_receipt_kind_name((enum hf_receipt_kind)k)) == 0) {
+            totals->kinds_cnt[k] += rows_cnt;
+        }
+    }
+    totals->conflicts_cnt += columns[1].integer != 0 ? rows_cnt : 0;
+    totals->aside_cnt += columns[2].integer != 0 ? rows_cnt : 0;
+    add_effects(&columns[4], totals->held, totals->charged);
+    return HF_STORE_OK;
+}
+
+enum hf_store_status hf_store_totals(struct hf_store *store, const char *segment,
+                                     struct hf_store_totals *totals, struct hf_store_error *error)
+{
+    int64_t segment_id;
+    struct hf_param params[1];
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    memset(totals, 0, sizeof(*totals));
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    params[0] = hf_param_integer(segment_id);
+    status = hf_store_query(
+        store, "SELECT count(*), CAST(coalesce(sum(rows_cnt), 0) AS bigint) FROM batch WHERE segment_id = $1",
+        params, 1, read_batch_totals, totals, error);
+    if (status == HF_STORE_OK) {
+        status = hf_store_query(store,
+                                "SELECT kind, conflict, aside, count(*), " EFFECT_SUMS " FROM every_receipt "
+                                "WHERE segment_id = $1 GROUP BY kind, conflict, aside ORDER BY kind",
+                                params, 1, read_totals, totals, error);
+    }
+    return status;
+}
