@@ -11,8 +11,8 @@ struct hf_shm_batch *hf_batch_begin(struct hf_segment *seg)
     struct hf_shm_batch *desc = &seg->batches[(hf_load_rlx_u64(&seg->header->hdr_batch_number) + 1U) & 1U];
 
     hf_store_rel_u64(&desc->bat_number,
-                     0); /* E19 release -> hf_batch_pending: no half-filled descriptor has a number */
-    hf_fence_seq();      /* E19 fence: the entries that follow are stored after it */
+                     0); /* E20 release -> hf_batch_pending: no half-filled descriptor has a number */
+    hf_fence_seq();      /* E20 fence: the entries that follow are stored after it */
     return desc;
 }
 
@@ -33,7 +33,7 @@ void hf_batch_announce(struct hf_segment *seg, struct hf_shm_batch *desc, uint64
     memcpy(desc->bat_before, batch->before, sizeof(desc->bat_before));
     memset(desc->bat_digest, 0, sizeof(desc->bat_digest));
     hf_store_rel_u64(&desc->bat_number,
-                     batch->number); /* E19 release -> hf_batch_pending: the descriptor is complete */
+                     batch->number); /* E20 release -> hf_batch_pending: the descriptor is complete */
 }
 
 void hf_batch_mark(struct hf_segment *seg, const struct hf_shm_batch_entry *entry, uint32_t extra)
@@ -47,7 +47,7 @@ void hf_batch_mark(struct hf_segment *seg, const struct hf_shm_batch_entry *entr
     hf_store_rlx_u64(&slot->slot_written_tokens, entry->bat_tokens);
     hf_store_rlx_u64(&slot->slot_written_cost, entry->bat_cost);
     hf_store_rlx_u64(&slot->slot_written_deadline, entry->bat_deadline);
-    /* E19 release -> holdfast_wait_durable: who sees the mark may rely on the commit; and the totals above are there. */
+    /* E18 release -> holdfast_wait_durable: who sees the mark may rely on the commit; and the totals above are there. */
     hf_store_rel_u64(&slot->slot_persisted, entry->bat_persisted | extra);
 }
 
@@ -58,9 +58,9 @@ void hf_batch_done(struct hf_segment *seg, struct hf_shm_batch *desc, const stru
     memcpy(header->hdr_batch_digest, batch->digest, HF_DIGEST_BYTES);
     hf_store_rlx_u64(&header->hdr_next_seq, batch->first_seq + batch->rows_cnt);
     hf_store_rel_u64(&header->hdr_batch_number,
-                     batch->number); /* E19 release: digest and next receipt go with it */
+                     batch->number); /* E20 release: digest and next receipt go with it */
     if (desc != NULL) {
-        hf_store_rel_u64(&desc->bat_number, 0); /* E19 release: after the marks and the header */
+        hf_store_rel_u64(&desc->bat_number, 0); /* E20 release: after the marks and the header */
     }
 }
 
@@ -69,7 +69,7 @@ struct hf_shm_batch *hf_batch_pending(struct hf_segment *seg, uint64_t number)
     for (uint32_t i = 0; i < 2; i++) {
         struct hf_shm_batch *desc = &seg->batches[i];
 
-        /* E19 acquire -> hf_batch_announce */
+        /* E20 acquire -> hf_batch_announce */
         if (number != 0 && hf_load_acq_u64(&desc->bat_number) == number &&
             desc->bat_entries_cnt <= HF_SHM_BATCH_ENTRIES) {
             return desc;

@@ -16,15 +16,14 @@
 #include "persist/store.h"
 #include "shm/segment.h"
 
+/* What became of a cycle. */
 enum hf_drain_result {
-    HF_DRAIN_IDLE = 0,   /* nothing was to be done; everything before the cycle is committed */
-    HF_DRAIN_WORKED = 1, /* the same, and there was work: there may be more */
-    HF_DRAIN_WAITING =
-        2, /* the store does not take a batch now: hf_drain_next_try_ms() says when to come again */
-    HF_DRAIN_SUPERSEDED =
-        3, /* another daemon took over the store's name: the segment is superseded, stop for ever */
-    HF_DRAIN_FAILED =
-        4 /* the store can never take this batch; logged; workers fail closed by the lag limit */
+    HF_DRAIN_IDLE,       /* nothing was to be done; everything before the cycle is committed */
+    HF_DRAIN_WORKED,     /* the same, and there was work: there may be more */
+    HF_DRAIN_WAITING,    /* the store takes no batch now: come again at hf_drain_next_try_ms() */
+    HF_DRAIN_SUPERSEDED, /* another daemon took over the store's name: stop for ever */
+    HF_DRAIN_FAILED,     /* the store can never take this batch: logged; workers meet the lag limit */
+    HF_DRAIN_BEHIND      /* the store lost commits that the segment had counted on */
 };
 
 struct hf_drain_options {

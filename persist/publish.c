@@ -31,7 +31,7 @@ struct hf_publish {
 };
 
 /* relaxed everywhere below: the daemon alone writes what is read here, and what it writes is published by the sequence
- * counters of edge E18. */
+ * counters of edge E19. */
 
 struct hf_publish *hf_publish_open(struct hf_segment *seg, const struct hf_log *log)
 {
@@ -80,15 +80,15 @@ void hf_publish_close(struct hf_publish *publish)
 
 static void pub_begin(uint64_t *seq)
 {
-    hf_store_rlx_u64(seq, hf_load_rlx_u64(seq) | 1U); /* relaxed: E18's fence follows */
-    /* E18 release fence -> readers: who sees a word of what follows sees the odd counter.
+    hf_store_rlx_u64(seq, hf_load_rlx_u64(seq) | 1U); /* relaxed: E19's fence follows */
+    /* E19 release fence -> readers: who sees a word of what follows sees the odd counter.
      * CRASH until pub_end: readers see it odd and take what they can; the next daemon loads everything anew. */
     hf_fence_rel();
 }
 
 static void pub_end(uint64_t *seq)
 {
-    hf_store_rel_u64(seq, (hf_load_rlx_u64(seq) | 1U) + 1U); /* E18 release -> readers: all of it is there */
+    hf_store_rel_u64(seq, (hf_load_rlx_u64(seq) | 1U) + 1U); /* E19 release -> readers: all of it is there */
 }
 
 void hf_publish_settled(struct hf_segment *seg, uint32_t row, enum hf_window window, uint32_t window_id,
@@ -131,7 +131,7 @@ static void settle_row(struct hf_publish *publish, const struct hf_receipt *rece
     uint64_t *seq = &publish->seg->published[row].pub_seq;
 
     touch(publish, row);
-    pub_begin(seq); /* E18 */
+    pub_begin(seq); /* E19 */
     for (; bits != 0; bits &= bits - 1) {
         uint32_t bit = (uint32_t)__builtin_ctz(bits);
         enum hf_window window = (enum hf_window)(bit / HF_DIM_CNT);
@@ -139,7 +139,7 @@ static void settle_row(struct hf_publish *publish, const struct hf_receipt *rece
 
         hf_publish_settled(publish->seg, row, window, windows[window], dimension, charged[dimension]);
     }
-    pub_end(seq); /* E18 */
+    pub_end(seq); /* E19 */
 }
 
 static void settle_path(struct hf_publish *publish, const struct hf_receipt *receipt,
@@ -264,11 +264,11 @@ static struct hf_shm_meter *meter_of(struct hf_publish *publish, uint32_t tenant
     publish->meters[at] = ++publish->meters_cnt;
     struct hf_shm_meter *meter = &seg->meters[publish->meters_cnt - 1];
 
-    pub_begin(&meter->mtr_seq); /* E18 */
+    pub_begin(&meter->mtr_seq); /* E19 */
     hf_store_rlx_u32(&meter->mtr_tenant, tenant);
     hf_store_rlx_u32(&meter->mtr_cap, cap);
     hf_store_rlx_u32(&meter->mtr_model, model);
-    pub_end(&meter->mtr_seq); /* E18 */
+    pub_end(&meter->mtr_seq); /* E19 */
     return meter;
 }
 
@@ -312,13 +312,13 @@ static void meter_add(struct hf_publish *publish, const struct hf_name *tenant, 
     if (meter == NULL) {
         return;
     }
-    pub_begin(&meter->mtr_seq); /* E18 */
+    pub_begin(&meter->mtr_seq); /* E19 */
     add(&meter->mtr_requests, change->requests);
     add(&meter->mtr_failures, change->failures);
     add(&meter->mtr_degraded, change->degraded);
     add(&meter->mtr_reserved_micros, change->reserved_micros);
     add(&meter->mtr_settled_micros, change->settled_micros);
-    pub_end(&meter->mtr_seq); /* E18 */
+    pub_end(&meter->mtr_seq); /* E19 */
     raise_meters_max(publish->seg, meter);
 }
 
@@ -422,11 +422,11 @@ enum hf_store_status hf_publish_load(struct hf_publish *publish, struct hf_store
     }
     hf_window_ids(now_ms, load.windows);
     for (uint32_t row = 0; row < seg->rows_cnt; row++) {
-        pub_begin(&seg->published[row].pub_seq); /* E18 */
+        pub_begin(&seg->published[row].pub_seq); /* E19 */
     }
     for (uint32_t i = 0; i < seg->meters_cnt; i++) {
         if (hf_load_rlx_u64(&seg->meters[i].mtr_seq) != 0) {
-            pub_begin(&seg->meters[i].mtr_seq); /* E18 */
+            pub_begin(&seg->meters[i].mtr_seq); /* E19 */
         }
     }
     clear(publish);
@@ -435,11 +435,11 @@ enum hf_store_status hf_publish_load(struct hf_publish *publish, struct hf_store
         status = hf_store_meters(store, store_name, NULL, load_meter, &load, error);
     }
     for (uint32_t row = 0; row < seg->rows_cnt; row++) {
-        pub_end(&seg->published[row].pub_seq); /* E18 */
+        pub_end(&seg->published[row].pub_seq); /* E19 */
     }
     /* A place that no meter took again is unused once more. */
     for (uint32_t i = publish->meters_cnt; i < seg->meters_cnt; i++) {
-        hf_store_rel_u64(&seg->meters[i].mtr_seq, 0); /* E18 */
+        hf_store_rel_u64(&seg->meters[i].mtr_seq, 0); /* E19 */
     }
     return status;
 }

@@ -1,0 +1,199 @@
+#include "persist/closed.h"
+
+#include "persist/retire.h"
+#include "persist/snapshot.h"
+#include "shm/commit.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REPLAY 0
+#define LATE   1
+
+static bool bit(const uint64_t *bits, uint32_t i)
+{
+    return (bits[i / 64] >> (i % 64) & 1U) != 0;
+}
+
+bool hf_closed_open(struct hf_closed *closed, struct hf_segment *seg, uint64_t daemon_ref,
+                    const struct hf_log *log)
+{
+    uint32_t cap = 64;
+
+    *closed = (struct hf_closed){.seg = seg, .daemon_ref = daemon_ref, .log = *log};
+    while (cap < seg->slots_cnt) {
+        cap *= 2;
+    }
+    closed->used = calloc(seg->slots_cnt / 64 + 1, sizeof(uint64_t));
+    for (int i = 0; i < 2; i++) {
+        struct hf_closed_queue *queue = &closed->queues[i];
+
+        queue->cap = cap;
+        queue->horizon_ms = i == REPLAY ? seg->replay_horizon_ms : seg->late_horizon_ms;
+        queue->ring = calloc(cap, sizeof(*queue->ring));
+        queue->inside = calloc(seg->slots_cnt / 64 + 1, sizeof(uint64_t));
+        if (queue->ring == NULL || queue->inside == NULL || closed->used == NULL) {
+            hf_closed_close(closed);
+            return false;
+        }
+    }
+    return true;
+}
+
+void hf_closed_close(struct hf_closed *closed)
+{
+    for (int i = 0; i < 2; i++) {
+        free(closed->queues[i].ring);
+        free(closed->queues[i].inside);
+    }
+    free(closed->used);
+    *closed = (struct hf_closed){0};
+}
+
+void hf_closed_seen(struct hf_closed *closed, uint32_t slot_idx, struct hf_u128 st)
+{
+    bool used = hf_st_state(st) != HF_STATE_FREE;
+
+    if (used == bit(closed->used, slot_idx)) {
+        return;
+    }
+    closed->used[slot_idx / 64] ^= 1ULL << (slot_idx % 64);
+    closed->used_cnt = used ? closed->used_cnt + 1 : closed->used_cnt - 1;
+}
+
+/* Which queue a state waits in; -1: none. */
+static int queue_of(enum hf_state state)
+{
+    switch (state) {
+    case HF_STATE_SETTLED:
+    case HF_STATE_RELEASED:
+    case HF_STATE_LATE:
+    case HF_STATE_RESOLVED:
+        return REPLAY;
+    case HF_STATE_EXPIRED:
+    case HF_STATE_RETAINED:
+    case HF_STATE_DISPUTED:
+        return LATE;
+    default:
+        return -1;
+    }
+}
+
+void hf_closed_push(struct hf_closed *closed, uint32_t slot_idx, struct hf_u128 st)
+{
+    int which = queue_of(hf_st_state(st));
+
+    if (which < 0 || bit(closed->queues[which].inside, slot_idx)) {
+        return;
+    }
+    struct hf_closed_queue *queue = &closed->queues[which];
+
+    queue->inside[slot_idx / 64] |= 1ULL << (slot_idx % 64);
+    queue->ring[(queue->head + queue->cnt++) & (queue->cap - 1)] =
+        (struct hf_closed_entry){hf_st_time_ms(st), slot_idx, hf_st_gen(st)};
+}
+
+static int compare_since(const void *a, const void *b)
+{
+    uint64_t x = ((const struct hf_closed_entry *)a)->since_ms;
+    uint64_t y = ((const struct hf_closed_entry *)b)->since_ms;
+
+    return x < y ? -1 : x > y;
+}
+
+void hf_closed_sort(struct hf_closed *closed)
+{
+    for (int i = 0; i < 2; i++) {
+        struct hf_closed_queue *queue = &closed->queues[i];
+        struct hf_closed_entry *flat = queue->cnt > 1 ? calloc(queue->cnt, sizeof(*flat)) : NULL;
+
+        for (uint32_t n = 0; flat != NULL && n < queue->cnt; n++) {
+            flat[n] = queue->ring[(queue->head + n) & (queue->cap - 1)];
+        }
+        if (flat != NULL) {
+            qsort(flat, queue->cnt, sizeof(*flat), compare_since);
+            memcpy(queue->ring, flat, queue->cnt * sizeof(*flat));
+            queue->head = 0;
+            free(flat);
+        }
+    }
+}
+
+bool hf_closed_free(struct hf_closed *closed, uint32_t slot_idx, struct hf_u128 st)
+{
+    if (hf_retire_slot(closed->seg, closed->daemon_ref, slot_idx, st) != HF_OK) {
+        return false;
+    }
+    hf_closed_seen(closed, slot_idx, hf_st_make(0, 0, HF_STATE_FREE, 0, 0));
+    return true;
+}
+
+static struct hf_closed_entry pop(struct hf_closed_queue *queue)
+{
+    struct hf_closed_entry entry = queue->ring[queue->head++ & (queue->cap - 1)];
+
+    queue->cnt--;
+    queue->inside[entry.slot_idx / 64] &= ~(1ULL << (entry.slot_idx % 64));
+    return entry;
+}
+
+static bool short_of_slots(const struct hf_closed *closed)
+{
+    return closed->seg->slots_cnt - closed->used_cnt < closed->seg->slots_cnt / 4;
+}
+
+/* The queue whose head is to be freed at now_ms; NULL: none. *forgotten: before its horizon. */
+static struct hf_closed_queue *due(struct hf_closed *closed, uint64_t now_ms, bool *forgotten)
+{
+    struct hf_closed_queue *oldest = NULL;
+
+    for (int i = 0; i < 2; i++) {
+        struct hf_closed_queue *queue = &closed->queues[i];
+
+        if (queue->cnt == 0) {
+            continue;
+        }
+        uint64_t since = queue->ring[queue->head & (queue->cap - 1)].since_ms;
+
+        if (now_ms >= since && now_ms - since >= queue->horizon_ms) {
+            *forgotten = false;
+            return queue;
+        }
+        if (oldest == NULL || since < oldest->ring[oldest->head & (oldest->cap - 1)].since_ms) {
+            oldest = queue;
+        }
+    }
+    *forgotten = true;
+    return short_of_slots(closed) ? oldest : NULL;
+}
+
+uint32_t hf_closed_free_due(struct hf_closed *closed, uint64_t now_ms)
+{
+    uint32_t tries = closed->queues[0].cnt + closed->queues[1].cnt;
+    uint32_t freed = 0;
+    uint32_t forgotten_cnt = 0;
+    struct hf_closed_queue *queue;
+    bool forgotten;
+
+    while (tries-- > 0 && (queue = due(closed, now_ms, &forgotten)) != NULL) {
+        struct hf_closed_entry entry = pop(queue);
+        struct hf_u128 st = hf_commit_read_st(&closed->seg->slots[entry.slot_idx]); /* E13 */
+        int which = queue_of(hf_st_state(st));
+
+        /* Settled late, or another life: it is in its right queue, or will be. */
+        if (hf_st_gen(st) != entry.gen || which < 0 || &closed->queues[which] != queue ||
+            hf_st_time_ms(st) != entry.since_ms) {
+            continue;
+        }
+        if (hf_closed_free(closed, entry.slot_idx, st)) {
+            freed++;
+            forgotten_cnt += forgotten;
+        } else {
+            hf_closed_push(closed, entry.slot_idx, st); /* claimed at the moment: at the end of the queue */
+        }
+    }
+    if (forgotten_cnt > 0) {
+        hf_alarm(closed->seg, HF_ALARM_FORGOTTEN, forgotten_cnt);
+    }
+    return freed;
+}
