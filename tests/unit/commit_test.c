@@ -1,0 +1,299 @@
+/* The commit-word transaction, half-made operations built by hand: whatever was done of an operation when its process
+ * died, the next one finishes exactly the rest. */
+/* ctest: labels=valgrind */
+#include "core/slot.h"
+#include "shm/clock.h"
+#include "shm/commit.h"
+#include "tests/support/quota.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+/* How much of an operation its dead process had done. */
+enum done {
+    DONE_WORD,
+    DONE_FIRST_BUCKET,
+    DONE_BUCKETS,
+    DONE_STATE,
+    DONE_CNT
+};
+
+/* Moves W for an operation of this kind on the slot and does only part of what follows, as a process that was killed.
+ * The slot's fields are ready. */
+static struct hf_op die_within(struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, enum done done)
+{
+    struct hf_shm_slot *slot = &seg->slots[slot_idx];
+    struct hf_shm_tenant *tenant = &seg->tenants[slot->slot_tenant];
+    struct hf_u128 word;
+    struct hf_op op;
+    assert_int_equal(hf_commit_ready(seg, slot->slot_tenant, &word), HF_OK);
+    assert_true(hf_commit_describe(seg, slot_idx, kind, hf_word_seq(word) + 1, HF_TEST_NOW_MS, &op, NULL));
+    struct hf_u128 next = hf_word_make(op.seq, kind, slot_idx, HF_TEST_NOW_MS);
+    assert_true(hf_cas_acqrel_u128(&tenant->ten_word, word, next));
+    uint64_t mask = done == DONE_WORD ? 0 : done == DONE_FIRST_BUCKET ? op.mask & -op.mask : op.mask;
+    for (; mask != 0; mask &= mask - 1) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
+        struct hf_u128 *bucket = hf_commit_bucket(seg, op.rows, bit);
+        struct hf_u128 before = *bucket;
+        struct hf_u128 after;
+        if (hf_commit_bucket_after(&op, bit, before, &after)) {
+            assert_true(hf_cas_acqrel_u128(bucket, before, after));
+        }
+    }
+    if (done == DONE_STATE) {
+        assert_true(hf_cas_acqrel_u128(&slot->slot_st, op.st_before, op.st_after));
+    }
+    return op;
+}
+
+static void make_actual(struct hf_shm_slot *slot, uint64_t tokens, uint64_t cost)
+{
+    slot->slot_actual_tokens = tokens;
+    slot->slot_actual_cost = cost;
+    slot->slot_close = HF_CLOSE_USAGE | HF_CLOSE_SOURCE_PROVIDER;
+}
+
+/* After help: state, buckets and A are as if the operation had never been interrupted. */
+static void check_helped(struct hf_test_quota *quota, uint32_t slot_idx, const struct hf_op *op,
+                         enum hf_state state)
+{
+    struct hf_u128 word;
+    uint32_t tenant = quota->seg->slots[slot_idx].slot_tenant;
+    assert_int_equal(hf_commit_ready(quota->seg, tenant, &word), HF_OK);
+    assert_int_equal(hf_word_seq(word), op->seq);
+    assert_true(quota->seg->tenants[tenant].ten_applied == op->seq);
+    assert_int_equal(hf_st_state(quota->seg->slots[slot_idx].slot_st), state);
+    assert_true(hf_st_seq(quota->seg->slots[slot_idx].slot_st) == op->seq);
+    assert_int_equal(hf_test_mismatches(quota), 0);
+    /* And once more: nothing is applied twice. */
+    quota->seg->tenants[tenant].ten_applied = 0;
+    assert_int_equal(hf_commit_ready(quota->seg, tenant, &word), HF_OK);
+    assert_int_equal(hf_test_mismatches(quota), 0);
+}
+
+static void one_kind(enum hf_kind kind, enum hf_state state, const char *team)
+{
+    for (int done = DONE_WORD; done < DONE_CNT; done++) {
+        struct hf_test_quota quota;
+        struct holdfast_answer answer;
+        hf_test_quota_make(&quota, hf_test_policy(), 64);
+        assert_int_equal(hf_test_reserve(quota.handles[0], "other", "u", NULL, 10, 20, &answer), HOLDFAST_OK);
+        assert_int_equal(hf_test_reserve(quota.handles[0], "a", team, NULL, 100, 400, &answer), HOLDFAST_OK);
+        uint32_t slot_idx = hf_test_slot(&quota, "a");
+        struct hf_shm_slot *slot = &quota.seg->slots[slot_idx];
+        make_actual(slot, 70, 300);
+        slot->slot_holds[1] = slot->slot_holds[0];
+        slot->slot_holds[1].hold_tokens = 150;
+        slot->slot_holds[1].hold_cost = 450;
+        struct hf_op op = die_within(quota.seg, slot_idx, kind, (enum done)done);
+        check_helped(&quota, slot_idx, &op, state);
+        hf_test_quota_free(&quota);
+    }
+}
+
+static void help_finishes_settle(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_SETTLE, HF_STATE_SETTLED, "u");
+}
+static void help_finishes_release(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_RELEASE, HF_STATE_RELEASED, "u");
+}
+static void help_finishes_extend(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_EXTEND, HF_STATE_HELD, "u");
+}
+static void help_finishes_dispatch(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_DISPATCH, HF_STATE_DISPATCHED, "u");
+}
+static void help_finishes_expire(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_EXPIRE, HF_STATE_EXPIRED, "u");
+}
+static void help_finishes_retain(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_RETAIN, HF_STATE_RETAINED, "v");
+}
+static void help_finishes_dispute(void **state)
+{
+    (void)state;
+    one_kind(HF_KIND_DISPUTE, HF_STATE_DISPUTED, "v");
+}
+
+/* A late settlement and a late dispute start from what the expiry left. */
+static void late_kind(enum hf_kind kind, enum hf_state after)
+{
+    for (int done = DONE_WORD; done < DONE_CNT; done++) {
+        struct hf_test_quota quota;
+        struct holdfast_answer answer;
+        hf_test_quota_make(&quota, hf_test_policy(), 64);
+        assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 100, 400, &answer), HOLDFAST_OK);
+        hf_clock_inject(quota.seg, HF_TEST_NOW_MS + 1000);
+        assert_int_equal(holdfast_reap(quota.handles[1], 0, NULL, NULL), 1);
+        uint32_t slot_idx = hf_test_slot(&quota, "a");
+        make_actual(&quota.seg->slots[slot_idx], 70, 300);
+        struct hf_op op = die_within(quota.seg, slot_idx, kind, (enum done)done);
+        check_helped(&quota, slot_idx, &op, after);
+        hf_test_quota_free(&quota);
+    }
+}
+static void help_finishes_late_settlement(void **state)
+{
+    (void)state;
+    late_kind(HF_KIND_LATE, HF_STATE_LATE);
+}
+static void help_finishes_late_dispute(void **state)
+{
+    (void)state;
+    late_kind(HF_KIND_DISPUTE, HF_STATE_DISPUTED);
+}
+
+/* A reserve whose process died after W: it happened. Before W: it never did, and its id is free again. */
+static void help_finishes_reserve(void **state)
+{
+    (void)state;
+    for (int done = DONE_WORD; done < DONE_CNT; done++) {
+        struct hf_test_quota quota;
+        struct holdfast_answer answer;
+        hf_test_quota_make(&quota, hf_test_policy(), 64);
+        assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", "k", 100, 400, &answer), HOLDFAST_OK);
+        struct hf_shm_slot *slot = &quota.seg->slots[hf_test_slot(&quota, "a")];
+        /* Turn the clock back by hand: the slot PENDING again under the next generation, as before its W. */
+        uint32_t slot_idx = hf_test_slot(&quota, "a");
+        struct holdfast_closing closing;
+        assert_int_equal(holdfast_release(quota.handles[0], "a", 0, &closing), HOLDFAST_OK);
+        slot->slot_st = hf_st_make(0, 0, HF_STATE_PENDING, 0, hf_st_gen(slot->slot_st));
+        struct hf_op op = die_within(quota.seg, slot_idx, HF_KIND_RESERVE, (enum done)done);
+        check_helped(&quota, slot_idx, &op, HF_STATE_HELD);
+        assert_int_equal(hf_test_value(&quota, "u", NULL, 3, 2), 400);
+        assert_int_equal(hf_test_value(&quota, "u", "k", 2, 0), 1);
+        hf_test_quota_free(&quota);
+    }
+}
+
+/* Rule 2: what a helper copied counts only if W still names the operation. */
+static void a_lost_word_changes_nothing(void **state)
+{
+    (void)state;
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+    struct hf_u128 word;
+    struct hf_op op;
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 100, 400, &answer), HOLDFAST_OK);
+    uint32_t slot_idx = hf_test_slot(&quota, "a");
+    assert_int_equal(hf_commit_ready(quota.seg, 0, &word), HF_OK);
+    assert_true(hf_commit_describe(quota.seg, slot_idx, HF_KIND_RELEASE, hf_word_seq(word) + 1,
+                                   HF_TEST_NOW_MS, &op, NULL));
+    assert_int_equal(hf_test_reserve(quota.handles[1], "b", "u", NULL, 1, 1, &answer), HOLDFAST_OK);
+    assert_false(hf_commit_unchanged(&quota.seg->tenants[0], word));
+    assert_false(hf_commit_run(quota.seg, 0, word, &op, HF_TEST_NOW_MS, NULL));
+    assert_int_equal(hf_test_value(&quota, "u", NULL, 3, 2), 401);
+    assert_int_equal(hf_test_mismatches(&quota), 0);
+    hf_test_quota_free(&quota);
+}
+
+/* A bucket of an older window admits a reserve of the newer one and ignores every other operation of the older. */
+static void windows_never_go_back(void **state)
+{
+    (void)state;
+    struct hf_op op = {.seq = 9, .windows = {7, 0, 0, 0, 0}, .change = {0, -5, 0}};
+    struct hf_u128 after;
+    uint32_t bit = 1; /* key, minute, tokens */
+    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 8, 3), &after));
+    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 6, 3), &after));
+    assert_true(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 7, 3), &after));
+    assert_int_equal(hf_bucket_value(after), 45);
+    assert_int_equal(hf_bucket_tag(after), 9);
+    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 7, 9), &after));
+    op.opens = true;
+    op.change[1] = 5;
+    assert_true(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 6, 3), &after));
+    assert_int_equal(hf_bucket_value(after), 5);
+    assert_int_equal(hf_bucket_window(after), 7);
+    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 8, 3), &after));
+}
+
+static void words_pack_and_unpack(void **state)
+{
+    (void)state;
+    struct hf_u128 w = hf_word_make(HF_SHM_SEQ_MAX, HF_KIND_CREDIT, HF_SHM_SLOTS_MAX - 1, 13601087999999ULL);
+    assert_true(hf_word_seq(w) == HF_SHM_SEQ_MAX);
+    assert_int_equal(hf_word_kind(w), HF_KIND_CREDIT);
+    assert_int_equal(hf_word_slot(w), HF_SHM_SLOTS_MAX - 1);
+    assert_true(hf_word_time_ms(w) == 13601087999999ULL);
+    struct hf_u128 st =
+        hf_st_make(HF_SHM_SEQ_MAX - 1, 0x7ff, HF_STATE_TICKET_OUT, 13601087999999ULL, 0xfffff);
+    assert_true(hf_st_seq(st) == HF_SHM_SEQ_MAX - 1);
+    assert_int_equal(hf_st_ordinal(st), 0x7ff);
+    assert_int_equal(hf_st_state(st), HF_STATE_TICKET_OUT);
+    assert_true(hf_st_time_ms(st) == 13601087999999ULL);
+    assert_int_equal(hf_st_gen(st), 0xfffff);
+    struct hf_u128 b = hf_bucket_make(HF_SHM_AMOUNT_MAX, (1U << 28) - 1, HF_SHM_SEQ_MAX);
+    assert_true(hf_bucket_value(b) == HF_SHM_AMOUNT_MAX);
+    assert_int_equal(hf_bucket_window(b), (1U << 28) - 1);
+    assert_true(hf_bucket_tag(b) == HF_SHM_SEQ_MAX);
+}
+
+/* A word that cannot be is corruption, not a crash and not an endless loop. */
+static void an_impossible_word_is_corrupt(void **state)
+{
+    (void)state;
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    quota.seg->tenants[0].ten_word = hf_word_make(5, HF_KIND_SETTLE, 60000, 1);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 1, 1, &answer), HOLDFAST_CORRUPT);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 1, 1, &answer), HOLDFAST_CORRUPT);
+    assert_int_equal(quota.seg->header->hdr_alarms[HF_ALARM_CORRUPT], 1);
+    hf_test_quota_free(&quota);
+}
+
+/* Rule 3: after a detach W names no slot, and the sequence has gone on. */
+static void detach_raises_the_sequence(void **state)
+{
+    (void)state;
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+    struct hf_u128 before;
+    struct hf_u128 after;
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 1, 1, &answer), HOLDFAST_OK);
+    uint32_t slot_idx = hf_test_slot(&quota, "a");
+    assert_int_equal(hf_commit_ready(quota.seg, 0, &before), HF_OK);
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx), HF_OK);
+    assert_int_equal(hf_commit_ready(quota.seg, 0, &after), HF_OK);
+    assert_int_equal(hf_word_kind(after), HF_KIND_NONE);
+    assert_true(hf_word_seq(after) == hf_word_seq(before) + 1);
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx), HF_OK);
+    assert_int_equal(hf_commit_ready(quota.seg, 0, &before), HF_OK);
+    assert_true(hf_word_seq(after) == hf_word_seq(before));
+    hf_test_quota_free(&quota);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(help_finishes_settle),        cmocka_unit_test(help_finishes_release),
+        cmocka_unit_test(help_finishes_extend),        cmocka_unit_test(help_finishes_dispatch),
+        cmocka_unit_test(help_finishes_expire),        cmocka_unit_test(help_finishes_retain),
+        cmocka_unit_test(help_finishes_dispute),       cmocka_unit_test(help_finishes_late_settlement),
+        cmocka_unit_test(help_finishes_late_dispute),  cmocka_unit_test(help_finishes_reserve),
+        cmocka_unit_test(a_lost_word_changes_nothing), cmocka_unit_test(windows_never_go_back),
+        cmocka_unit_test(words_pack_and_unpack),       cmocka_unit_test(an_impossible_word_is_corrupt),
+        cmocka_unit_test(detach_raises_the_sequence),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
