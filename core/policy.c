@@ -88,7 +88,7 @@ int hf_policy_load_bytes(const char *name, const void *bytes, size_t len, uint32
     return load_bytes(bytes, len, flags, policy, report);
 }
 
-/* Reads fd to its end, or one byte more than a policy may have. 0, or an errno. The bytes are the caller's. */
+/* Reads fd to its end, or to more than a policy may have. 0, or an errno. The bytes are the caller's. */
 static int read_all(int fd, char **bytes, size_t *len)
 {
     size_t cap = 0;

@@ -135,7 +135,7 @@ static void note_shares(struct hf_policy_reader *reader, uint32_t tenant_node,
 void hf_policy_check_shares(struct hf_policy_reader *reader, uint32_t node,
                             const struct hf_policy_tenant *tenant)
 {
-    for (unsigned w = 0; w < HF_WINDOW_CNT; w++) {
+    for (unsigned w = 0; w < HF_WINDOW_CNT && !reader->stop; w++) {
         for (unsigned d = 0; d < HF_DIM_CNT; d++) {
             /* 2^22 shares below 2^56: far from the end of 128 bits. */
             unsigned __int128 sum = 0;
@@ -262,7 +262,7 @@ void hf_policy_check_on_limits(struct hf_policy_reader *reader, uint32_t node,
     uint32_t item;
     size_t before;
 
-    if (tenant->team_cnt < 2) {
+    if (tenant->team_cnt < 2 || reader->stop) {
         return;
     }
     item = hf_yaml_node(reader->yaml, hf_yaml_field(reader->yaml, node, "teams"))->child;

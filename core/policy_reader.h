@@ -1,7 +1,7 @@
 /* Reading the elements of a policy's tree: each reader checks one kind of value, notes what is wrong with its
  * line and path, and goes on, so that one load finds everything.
  *
- * A value is a node of the tree, 0 where the field is absent: then a reader does nothing and returns false. */
+ * A value is a node of the tree, 0 where the field is absent: a reader then does nothing and returns false. */
 #ifndef HF_CORE_POLICY_READER_H
 #define HF_CORE_POLICY_READER_H
 
@@ -21,7 +21,7 @@ struct hf_policy_reader {
     bool no_memory;
 };
 
-/* Lengthens the path by a field ("tenants" or ".id") or an index ("[2]"); the length before it, for leaving. */
+/* Lengthens the path by a field ("tenants", ".id") or an index ("[2]"). Returns its length before, to leave. */
 size_t hf_reader_enter_field(struct hf_policy_reader *reader, const char *field);
 size_t hf_reader_enter_index(struct hf_policy_reader *reader, size_t index);
 void hf_reader_leave(struct hf_policy_reader *reader, size_t path_len);

@@ -21,6 +21,7 @@ struct anchor {
 struct build {
     struct hf_yaml *yaml;
     struct hf_policy_report *report;
+    uint32_t line_cnt;
     struct frame frames[HF_POLICY_DEPTH_MAX];
     size_t depth;
     struct anchor anchors[HF_POLICY_ANCHORS_MAX];
@@ -30,10 +31,16 @@ struct build {
     bool whole;
 };
 
+/* For libyaml the end of a text is one line further than for people. */
+static uint32_t line_of(const struct build *build, const yaml_mark_t *mark)
+{
+    return mark->line < build->line_cnt ? (uint32_t)mark->line + 1 : build->line_cnt;
+}
+
 static void problem(struct build *build, const yaml_mark_t *mark, const char *message)
 {
-    hf_policy_report_add(build->report, HF_POLICY_ERROR, (uint32_t)mark->line + 1, (uint32_t)mark->column + 1,
-                         "", "%s", message);
+    hf_policy_report_add(build->report, HF_POLICY_ERROR, line_of(build, mark), (uint32_t)mark->column + 1, "",
+                         "%s", message);
 }
 
 /* ---- the tree ------------------------------------------------------------------------------------------ */
@@ -42,6 +49,11 @@ static uint32_t new_node(struct build *build, enum hf_yaml_kind kind, const yaml
 {
     struct hf_yaml *yaml = build->yaml;
 
+    if (yaml->node_cnt == 2 * HF_POLICY_ELEMENTS_MAX) {
+        problem(build, mark, "more values than a policy may have; split it");
+        build->stop = true;
+        return 0;
+    }
     if (yaml->node_cnt + 1 >= yaml->node_cap) {
         uint32_t cap = yaml->node_cap == 0 ? 256 : yaml->node_cap * 2;
         struct hf_yaml_node *nodes = realloc(yaml->nodes, cap * sizeof(*nodes));
@@ -50,12 +62,13 @@ static uint32_t new_node(struct build *build, enum hf_yaml_kind kind, const yaml
             build->no_memory = true;
             return 0;
         }
+        memset(nodes, 0, sizeof(*nodes)); /* 0 is no node, of line 0 */
         yaml->nodes = nodes;
         yaml->node_cap = cap;
     }
     yaml->node_cnt++;
     yaml->nodes[yaml->node_cnt] = (struct hf_yaml_node){
-        .kind = kind, .line = (uint32_t)mark->line + 1, .column = (uint32_t)mark->column + 1};
+        .kind = kind, .line = line_of(build, mark), .column = (uint32_t)mark->column + 1};
     return yaml->node_cnt;
 }
 
@@ -262,21 +275,26 @@ static void add_event(struct build *build, const yaml_event_t *event)
 
 static void note_syntax_error(struct build *build, const yaml_parser_t *parser)
 {
-    const yaml_mark_t *mark = &parser->problem_mark;
     const char *what = parser->problem != NULL ? parser->problem : "it cannot be read";
+    char where[32] = "";
+    char message[256];
 
     if (parser->error == YAML_MEMORY_ERROR) {
         build->no_memory = true;
-    } else if (parser->context != NULL && parser->context_mark.line != mark->line) {
-        hf_policy_report_add(build->report, HF_POLICY_ERROR, (uint32_t)mark->line + 1,
-                             (uint32_t)mark->column + 1, "", "is not YAML: %s %s that starts on line %zu",
-                             what, parser->context, parser->context_mark.line + 1);
-    } else {
-        hf_policy_report_add(build->report, HF_POLICY_ERROR, (uint32_t)mark->line + 1,
-                             (uint32_t)mark->column + 1, "", "is not YAML: %s%s%s", what,
-                             parser->context != NULL ? " " : "",
-                             parser->context != NULL ? parser->context : "");
+        return;
     }
+    if (strcmp(what, "found invalid Unicode character escape code") == 0) {
+        /* JSON writers that keep to ASCII make pairs of \uD800-DFFF of such characters. */
+        problem(build, &parser->problem_mark,
+                "this \\u escape is half of a character for YAML; write the character itself");
+        return;
+    }
+    if (parser->context != NULL && parser->context_mark.line != parser->problem_mark.line) {
+        snprintf(where, sizeof(where), " that starts on line %zu", parser->context_mark.line + 1);
+    }
+    snprintf(message, sizeof(message), "is not YAML: %s%s%s%s", what, parser->context != NULL ? " " : "",
+             parser->context != NULL ? parser->context : "", where);
+    problem(build, &parser->problem_mark, message);
 }
 
 static void build_tree(struct build *build, const char *bytes, size_t len)
@@ -328,9 +346,9 @@ static const char *refuse_character(uint32_t code_point, int next)
     return NULL;
 }
 
-/* Notes each character that a text must not have. Character by character, since libyaml knows only offsets of
- * such faults, takes some of them for line breaks, and lets others pass. */
-static void check_text(const char *bytes, size_t len, struct hf_policy_report *report)
+/* Notes each character that a text must not have, and returns the number of lines. Character by character, since
+ * libyaml knows only offsets of such faults, takes some of them for line breaks, and lets others pass. */
+static uint32_t check_text(const char *bytes, size_t len, struct hf_policy_report *report)
 {
     uint32_t line = 1;
     uint32_t column = 1;
@@ -364,6 +382,7 @@ static void check_text(const char *bytes, size_t len, struct hf_policy_report *r
             column = 1;
         }
     }
+    return column == 1 && line > 1 ? line - 1 : line;
 }
 
 enum hf_policy_load_status hf_yaml_parse(struct hf_yaml *yaml, const char *bytes, size_t len,
@@ -371,8 +390,8 @@ enum hf_policy_load_status hf_yaml_parse(struct hf_yaml *yaml, const char *bytes
 {
     struct build *build;
     enum hf_policy_load_status status;
+    uint32_t line_cnt = check_text(bytes, len, report);
 
-    check_text(bytes, len, report);
     if (report->error_cnt > 0) {
         return HF_POLICY_REFUSED;
     }
@@ -382,6 +401,7 @@ enum hf_policy_load_status hf_yaml_parse(struct hf_yaml *yaml, const char *bytes
     }
     build->yaml = yaml;
     build->report = report;
+    build->line_cnt = line_cnt;
     build_tree(build, bytes, len);
     for (size_t i = 0; i < build->anchor_cnt; i++) {
         free(build->anchors[i].name);
