@@ -148,6 +148,8 @@ static void what_is_no_object_with_an_op_is_refused(void **state)
         "{\"op\":\"re\\u0000ap\"}",
         "{\"op\":\"reap\",\"x\":00099999999999999999999}",
         "{\"op\":\"reap\",\"x\":99999999999999999999,}",
+        "{\"op\":\"reap\",\"x\":1e999,\"y\":1e0e5}",
+        "{\"op\":\"reap\",\"x\":1e999,\"y\":99999999999999999999-}",
     };
 
     (void)state;
@@ -159,6 +161,7 @@ static void what_is_no_object_with_an_op_is_refused(void **state)
 static void a_nul_byte_and_deep_nesting_are_refused(void **state)
 {
     static const char nul_after[] = "{\"op\":\"reap\"}\0", nul_inside[] = "{\"op\":\"reap\",\"x\":\"\0\"}";
+    static const char nul_behind_number[] = "{\"op\":\"reap\",\"x\":1.06\0}";
     struct hf_json_fault fault;
     char deep[6100] = "{\"op\":\"reap\",\"x\":";
     size_t used = strlen(deep);
@@ -166,6 +169,8 @@ static void a_nul_byte_and_deep_nesting_are_refused(void **state)
     (void)state;
     assert_string_equal(refusal_bytes(&other, nul_after, sizeof(nul_after) - 1, &fault), "invalid-request");
     assert_string_equal(refusal_bytes(&other, nul_inside, sizeof(nul_inside) - 1, &fault), "invalid-request");
+    assert_string_equal(refusal_bytes(&other, nul_behind_number, sizeof(nul_behind_number) - 1, &fault),
+                        "invalid-request");
     memset(deep + used, '[', 3000);
     memset(deep + used + 3000, ']', 3000);
     deep[used + 6000] = '}';

@@ -95,7 +95,19 @@ static void tame_number(char *number, size_t bytes, bool whole)
     memcpy(number, instead, strlen(instead));
 }
 
-/* Tames every number outside of texts. Text that is no JSON stays no JSON. */
+/* Length of the run of characters that numbers are made of. */
+static size_t run_bytes(const char *s, size_t left)
+{
+    size_t i = 0;
+
+    while (i < left && (is_digit(s[i]) || (s[i] != '\0' && strchr("+-.eE", s[i]) != NULL))) {
+        i++;
+    }
+    return i;
+}
+
+/* Tames every number outside of texts. A run that is not one whole number, like 1e0e5, is no JSON and stays as it
+ * is: what replaces its head could make it JSON. */
 static void tame_numbers(char *text, size_t text_bytes)
 {
     bool in_text = false;
@@ -110,13 +122,12 @@ static void tame_numbers(char *text, size_t text_bytes)
             continue;
         }
 
-        bool whole;
-        size_t bytes = number_bytes(text + i, text_bytes - i, &whole);
+        bool whole = false;
+        size_t bytes = run_bytes(text + i, text_bytes - i);
 
-        if (bytes == 0) {
-            continue;
+        if (number_bytes(text + i, bytes, &whole) == bytes) {
+            tame_number(text + i, bytes, whole);
         }
-        tame_number(text + i, bytes, whole);
         i += bytes - 1;
     }
 }
@@ -156,6 +167,10 @@ int hf_json_in_open(struct hf_json_line *line, const char *text, size_t text_byt
     line->op = NULL;
     if (text_bytes == 0) {
         return hf_json_in_refuse(fault, REQUEST, "a blank line; send one JSON object a line");
+    }
+    /* The parser overlooks one behind a number. */
+    if (memchr(text, '\0', text_bytes) != NULL) {
+        return hf_json_in_refuse(fault, REQUEST, "the line is no JSON object: it has a NUL byte");
     }
     line->object = parse(text, text_bytes, &error);
     if (line->object == NULL && json_error_code(&error) == json_error_numeric_overflow) {
