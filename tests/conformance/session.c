@@ -166,10 +166,17 @@ static bool check_answer(struct session *s, const char *text, size_t bytes)
     struct mismatch mismatch = {.path = ""};
     char missing[64];
     json_error_t error;
-    json_t *answer = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    json_t *answer = NULL;
     json_t *out = step->out == NULL ? NULL : fill_in(step->out, turn_of(step, s->check), NULL, missing);
-    bool good = json_is_object(answer) && (out == NULL || matches(out, answer, s->captures, &mismatch));
+    bool good = false;
 
+    /* The parser overlooks a NUL behind a number. */
+    if (memchr(text, '\0', bytes) == NULL) {
+        answer = json_loadb(text, bytes, JSON_REJECT_DUPLICATES | JSON_ALLOW_NUL, &error);
+    } else {
+        (void)snprintf(error.text, sizeof(error.text), "it has a NUL byte");
+    }
+    good = json_is_object(answer) && (out == NULL || matches(out, answer, s->captures, &mismatch));
     if (!json_is_object(answer)) {
         report(s->scenario, "an answer is no JSON object%s%s", answer == NULL ? ": " : "",
                answer == NULL ? error.text : "");

@@ -100,6 +100,9 @@ expect 0 'PASS' 'a step without out takes any answer'
 echo 'whatever' >"$answers"
 expect 1 'no JSON object' 'but it must be one'
 
+printf '{"a":1.5\0}\n' >"$answers"
+expect 1 'no JSON object: it has a NUL byte' 'a NUL byte in an answer'
+
 # Of the default, 256 lines ahead, and one by one.
 for ahead in 256 1; do
     printf '%s\n' "$header" '{"in":{"op":"a"},"out":{"t":"$t"}}' '{"in":{"op":"b","ticket":"$t"},"out":{"n":2}}' \
