@@ -21,9 +21,8 @@ my @rules = (
     ['persist includes a higher layer', qr{^persist/}, $none, qr{$include[<"](tools|tests|bench)/}],
     ['tools includes tests or benches', qr{^tools/}, $none, qr{$include[<"](tests|bench)/}],
 
-    # Includes carry their folder, so that the layer shows where it is used.
-    ['an include without its folder', qr{^(shm|core|persist|tools|tests)/}, $none, qr{$include"},
-        qr{"[a-z0-9_-]+/|"holdfast\.h"}],
+    # Includes carry their folder, so that the layer shows where it is used. Examples are written as a stranger would.
+    ['an include without its folder', $product, qr{^core/examples/}, qr{$include"}, qr{"[a-z0-9_-]+/|"holdfast\.h"}],
     ['an include that climbs', qr{}, $none, qr{$include"[^"]*\.\./}],
     ['the installed header includes more than stdint.h and stddef.h', qr{^core/include/}, $none, $include,
         qr{<(stdint|stddef)\.h>}],
@@ -34,8 +33,10 @@ my @rules = (
         qr{\bvolatile sig_atomic_t\b}],
 
     # Libraries stay where they belong.
-    ['SQLite outside persist/sqlite*.c', $product, qr{^persist/sqlite\w*\.c$}, qr{$include[<"]sqlite3}],
-    ['libpq outside persist/postgres*.c', $product, qr{^persist/postgres\w*\.c$}, qr{$include[<"](libpq|postgres_ext)}],
+    ['SQLite outside persist/sqlite*', $product, qr{^persist/sqlite\w*\.[ch]$},
+        qr{$include([<"]sqlite3|"persist/sqlite_impl)}],
+    ['libpq outside persist/postgres*', $product, qr{^persist/postgres\w*\.[ch]$},
+        qr{$include([<"](libpq|postgres_ext)|"persist/postgres_impl)}],
     ['libyaml outside core/policy*.c', $product, qr{^core/policy\w*\.c$}, qr{$include[<"]yaml}],
     ['libcrypto outside persist', $product, qr{^persist/}, qr{$include[<"]openssl/}],
     ['liburcu in shm: its nodes are pointers', qr{^shm/}, $none, qr{$include[<"]urcu}],
