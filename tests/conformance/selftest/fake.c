@@ -107,8 +107,8 @@ static int answer_lines(FILE *answers)
         }
         if (answers == NULL) {
             answer_echo(line, (size_t)bytes - (line[bytes - 1] == '\n'));
-        } else if (getline(&answer, &answer_size, answers) > 0) {
-            (void)fputs(answer, stdout);
+        } else if ((bytes = getline(&answer, &answer_size, answers)) > 0) {
+            (void)fwrite(answer, 1, (size_t)bytes, stdout);
         }
         if (!is("buffered")) {
             (void)fflush(stdout);
