@@ -15,7 +15,7 @@ struct walk {
     const struct id_words *id;
     uint64_t now_ms;
     uint32_t own_idx; /* the inserter's own slot, or HF_SHM_NONE */
-    uint32_t budget;  /* links that may still be followed: a damaged chain ends */
+    uint32_t budget;  /* links that may still be followed, over all rounds */
     uint32_t slot_idx;
     struct hf_u128 st;
 };
@@ -115,12 +115,17 @@ static bool read_st(const struct hf_shm_slot *slot, uint32_t gen, struct hf_u128
 /* Follows one chain. Wait-free but for restarts by the caller; runs beside inserters and the one remover. */
 static enum step walk_chain(const struct hf_segment *seg, uint64_t link, struct walk *walk)
 {
-    while (hf_link_slot(link) != 0) {
+    /* A link leads to an older insertion, always: so no walk meets more links than there are slots, whatever happens
+     * beside it. Restarts can make it more in all, until the budget is spent. */
+    for (uint32_t steps = 0; hf_link_slot(link) != 0; steps++) {
         uint32_t idx = hf_link_slot(link) - 1U;
         uint32_t gen = hf_link_gen(link);
 
-        if (idx >= seg->slots_cnt || walk->budget-- == 0)
+        if (idx >= seg->slots_cnt || steps >= seg->slots_cnt)
             return STEP_DAMAGED;
+        if (walk->budget == 0)
+            return STEP_SPENT;
+        walk->budget--;
         const struct hf_shm_slot *slot = &seg->slots[idx];
         /* E4 acquire -> slot_next of the filler or of hf_index_remove. A slot that was taken out and is filled again
          * has its new generation stored before its slot_next: the check of the generation below sees it. */
@@ -145,8 +150,7 @@ static enum step walk_chain(const struct hf_segment *seg, uint64_t link, struct 
 
 static void set_budget(const struct hf_segment *seg, struct walk *walk)
 {
-    /* A right chain is no longer than there are slots; restarts need some more. */
-    walk->budget = 2U * seg->slots_cnt + 64U;
+    walk->budget = 2U * seg->slots_cnt + 65536U;
 }
 
 enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id,
@@ -171,6 +175,8 @@ enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, 
             return HF_INDEX_ABSENT;
         case STEP_DAMAGED:
             hf_alarm(seg, HF_ALARM_CORRUPT, 1);
+            return HF_INDEX_BUSY;
+        case STEP_SPENT:
             return HF_INDEX_BUSY;
         case STEP_OWN:
         case STEP_CHANGED:
@@ -206,6 +212,8 @@ enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, cons
             return HF_INDEX_INSERTED; /* linked by an earlier call: a second link would close a ring */
         case STEP_DAMAGED:
             hf_alarm(seg, HF_ALARM_CORRUPT, 1);
+            return HF_INDEX_BUSY;
+        case STEP_SPENT:
             return HF_INDEX_BUSY;
         case STEP_CHANGED:
             hf_pause();

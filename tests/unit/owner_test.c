@@ -401,6 +401,7 @@ static void *come_and_go_thread(void *arg)
     struct place *place = arg;
 
     come_and_go(&place->seg, place->shared, 200);
+    hf_add_acqrel_u64(&place->shared->ready, 1);
     return NULL;
 }
 
@@ -446,6 +447,7 @@ static void forks_beside_joins(void **state)
     pthread_t thread;
 
     assert_int_equal(pthread_create(&thread, NULL, come_and_go_thread, place), 0);
+    assert_int_equal(pthread_detach(thread), 0); /* a child could not join it */
     for (int i = 0; i < 50; i++) {
         pid_t pid = fork();
 
@@ -462,7 +464,7 @@ static void forks_beside_joins(void **state)
         assert_int_equal(waitpid(pid, &status, 0), pid);
         assert_int_equal(status, 0);
     }
-    assert_int_equal(pthread_join(thread, NULL), 0);
+    wait_for(&place->shared->ready, 1);
     assert_int_equal(place->shared->wrong, 0);
     for (uint32_t i = 0; i < place->seg.owners_cnt; i++)
         assert_int_equal(place->seg.owners[i].own_ref, 0);
