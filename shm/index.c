@@ -25,6 +25,7 @@ enum step {
     STEP_FOUND,
     STEP_OWN,
     STEP_CHANGED,
+    STEP_SPENT,
     STEP_DAMAGED
 };
 
