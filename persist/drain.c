@@ -33,6 +33,12 @@ struct origin {
     uint32_t rows[HF_SHM_LAYERS];
 };
 
+/* A slot of the batch as its snapshot saw it. */
+struct ended {
+    struct hf_u128 st;
+    uint32_t slot_idx;
+};
+
 struct hf_drain {
     struct hf_drain_options options;
     struct hf_segment *seg;
@@ -44,8 +50,8 @@ struct hf_drain {
     struct reserved *reserved;
     struct hf_receipt *rows;
     struct origin *origins;
-    struct hf_u128 *states; /* per entry: st of its snapshot */
-    char **texts;           /* reasons of the batch's credits */
+    struct ended *ended; /* per entry */
+    char **texts;        /* reasons of the batch's credits */
     uint32_t rows_cnt;
     uint32_t entries_cnt;
     uint32_t texts_cnt;
@@ -86,10 +92,10 @@ struct hf_drain *hf_drain_open(const struct hf_drain_options *options)
     drain->reserved = calloc(seg->slots_cnt, sizeof(struct reserved));
     drain->rows = calloc(ROWS_MAX, sizeof(struct hf_receipt));
     drain->origins = calloc(ROWS_MAX, sizeof(struct origin));
-    drain->states = calloc(HF_SHM_BATCH_ENTRIES, sizeof(struct hf_u128));
+    drain->ended = calloc(HF_SHM_BATCH_ENTRIES, sizeof(struct ended));
     drain->texts = calloc(ROWS_MAX, sizeof(char *));
     if (drain->pending == NULL || drain->filling == NULL || drain->damaged == NULL || drain->used == NULL ||
-        drain->reserved == NULL || drain->rows == NULL || drain->origins == NULL || drain->states == NULL ||
+        drain->reserved == NULL || drain->rows == NULL || drain->origins == NULL || drain->ended == NULL ||
         drain->texts == NULL || !hf_closed_open(&drain->closed, seg, options->daemon_ref, &options->log)) {
         hf_drain_close(drain);
         return NULL;
@@ -120,7 +126,7 @@ void hf_drain_close(struct hf_drain *drain)
     free(drain->reserved);
     free(drain->rows);
     free(drain->origins);
-    free(drain->states);
+    free(drain->ended);
     free((void *)drain->texts);
     free(drain);
 }
@@ -165,6 +171,29 @@ static void remember(struct hf_drain *drain, const struct hf_receipt *row, uint3
     memcpy(reserved->digest, digest, HF_DIGEST_BYTES);
 }
 
+static int compare_ends(const void *a, const void *b)
+{
+    const struct ended *x = a;
+    const struct ended *y = b;
+
+    return x->st.hi < y->st.hi ? -1 : x->st.hi > y->st.hi; /* time first */
+}
+
+/* Slots of a committed batch go to where they wait, in the order in which they closed. */
+static void take_on(struct hf_drain *drain)
+{
+    qsort(drain->ended, drain->entries_cnt, sizeof(*drain->ended), compare_ends);
+    for (uint32_t i = 0; i < drain->entries_cnt; i++) {
+        const struct ended *ended = &drain->ended[i];
+
+        if (hf_st_state(ended->st) == HF_STATE_CREDIT) {
+            mark_pending(drain, ended->slot_idx); /* nothing is owed any more: the next look frees it */
+        } else {
+            hf_closed_push(&drain->closed, ended->slot_idx, ended->st);
+        }
+    }
+}
+
 /* The batch is committed: marks its slots, publishes, and takes them on to where they wait. */
 static void committed(struct hf_drain *drain)
 {
@@ -187,16 +216,7 @@ static void committed(struct hf_drain *drain)
         hf_publish_alarms(drain->options.publish, &drain->rows[row]);
     }
     hf_batch_done(seg, drain->desc, &drain->batch);
-    for (uint32_t i = 0; i < drain->entries_cnt; i++) {
-        uint32_t slot_idx = hf_batch_slot(&drain->desc->bat_entries[i]);
-        struct hf_u128 st = drain->states[i];
-
-        if (hf_st_state(st) == HF_STATE_CREDIT) {
-            mark_pending(drain, slot_idx); /* nothing is owed any more: the next look frees it */
-        } else {
-            hf_closed_push(&drain->closed, slot_idx, st);
-        }
-    }
+    take_on(drain);
     drain->options.committed_ms = drain->batch.committed_ms;
     drain->counts.rows_committed += drain->rows_cnt;
     drain->counts.batches_committed++;
@@ -390,7 +410,7 @@ static void collect(struct hf_drain *drain, const struct hf_snapshot *snap, uint
         memcpy(origin->rows, snap->slot.slot_rows, sizeof(origin->rows));
     }
     hf_snapshot_mark(snap, &drain->desc->bat_entries[drain->entries_cnt]);
-    drain->states[drain->entries_cnt++] = snap->st;
+    drain->ended[drain->entries_cnt++] = (struct ended){snap->st, snap->slot_idx};
     drain->rows_cnt += (uint32_t)cnt;
 }
 

@@ -563,3 +563,8 @@ const struct hf_recover_report *hf_serve_recovered(const struct hf_serve *serve)
 {
     return serve->recovered ? &serve->report : NULL;
 }
+
+struct hf_drain *hf_serve_drain(struct hf_serve *serve)
+{
+    return serve->drain;
+}

@@ -77,6 +77,7 @@ void hf_serve_close(struct hf_serve *serve);
 struct hf_segment *hf_serve_segment(struct hf_serve *serve);
 struct hf_store *hf_serve_store(struct hf_serve *serve);
 const char *hf_serve_store_name(const struct hf_serve *serve);
+struct hf_drain *hf_serve_drain(struct hf_serve *serve);
 /* What recovery found; NULL when the segment was continued. */
 const struct hf_recover_report *hf_serve_recovered(const struct hf_serve *serve);
 
