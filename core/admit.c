@@ -5,6 +5,7 @@
  * happened. LIN: the W CAS of hf_commit_run (admitted), hf_commit_unchanged (refused). */
 #include "core/check.h"
 #include "core/client.h"
+#include "core/meter.h"
 #include "core/reap.h"
 #include "core/replay.h"
 #include "core/slot.h"
@@ -343,13 +344,14 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
     op->credit_micros = 0;
 }
 
-/* Above the range in a bucket, or in a meter: rare, so a whole look at meters is taken only near the end. */
-static bool hf_admit_in_range(const struct hf_admit *admit, const struct hf_amounts *held)
+/* Within the range of amounts, in every bucket and in the meter. */
+static bool hf_admit_in_range(const struct hf_admit *admit, const struct hf_decision *decision)
 {
-    uint64_t cost = held->by[HF_DIM_COST] == HF_SHM_UNKNOWN ? 0 : held->by[HF_DIM_COST];
-    /* relaxed: published by the daemon, behind by what is not drained yet. */
-    uint64_t meters_max = hf_load_rlx_u64(&admit->handle->seg->header->hdr_meters_max);
-    return hf_check_range(admit->path, &admit->view, held) && meters_max + cost <= HF_SHM_AMOUNT_MAX;
+    struct hf_meter_key key = {.tenant_idx = admit->path->tenant_idx,
+                               .cap_name = admit->path->cap_name,
+                               .price_idx = decision->degraded ? admit->want.economy : admit->want.model};
+    return hf_check_range(admit->path, &admit->view, &decision->held) &&
+           hf_meter_room(admit->handle->seg, &key, decision->held.by[HF_DIM_COST], 0);
 }
 
 /* One round; HF_ADMIT_GO_ON: again. */
@@ -362,7 +364,7 @@ static int hf_admit_round(struct hf_admit *admit, struct holdfast_answer *answer
     if (!decision.admitted) {
         return hf_admit_refuse_round(admit, &decision, answer);
     }
-    if (!hf_admit_in_range(admit, &decision.held)) {
+    if (!hf_admit_in_range(admit, &decision)) {
         hf_admit_drop_slot(admit);
         return hf_admit_refuse_early(admit, HOLDFAST_REASON_INVALID_AMOUNT, -1, NULL, answer);
     }

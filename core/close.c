@@ -6,6 +6,7 @@
 #include "core/amount.h"
 #include "core/client.h"
 #include "core/lookup.h"
+#include "core/meter.h"
 #include "core/price.h"
 #include "core/slot.h"
 #include "core/window.h"
@@ -468,6 +469,9 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
     struct hf_u128 words[HF_SHM_PATH_BUCKETS];
     bool exceeded;
     int reason = hf_settle_foretell(seg, &op, now_ms, words, &exceeded);
+    if (!dispute && !hf_meter_slot_room(seg, slot, 0, cost == HF_UNKNOWN ? hold.hold_cost : cost)) {
+        reason = HOLDFAST_REASON_INVALID_AMOUNT;
+    }
     if (reason != HOLDFAST_REASON_NONE) {
         return hf_commit_unchanged(&seg->tenants[hf_load_rlx_u32(&slot->slot_tenant)],
                                    word) /* relaxed: E13 */

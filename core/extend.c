@@ -4,6 +4,7 @@
 #include "core/check.h"
 #include "core/client.h"
 #include "core/lookup.h"
+#include "core/meter.h"
 #include "core/price.h"
 #include "core/slot.h"
 #include "shm/clock.h"
@@ -276,7 +277,8 @@ static int hf_extend_round(struct hf_extend *extend, struct holdfast_answer *ans
     if (over || cap >= 0 || failing >= 0) {
         return hf_extend_refuse_bucket(extend, cap, failing, answer);
     }
-    if (!hf_check_range(&extend->path, &extend->view, &extend->added)) {
+    if (!hf_check_range(&extend->path, &extend->view, &extend->added) ||
+        !hf_meter_slot_room(seg, extend->found.slot, extend->added.by[HF_DIM_COST], 0)) {
         return hf_extend_refuse(answer, HOLDFAST_REASON_INVALID_AMOUNT);
     }
     hf_extend_write(extend);

@@ -2,6 +2,7 @@
 #include "core/amount.h"
 #include "core/client.h"
 #include "core/lookup.h"
+#include "core/meter.h"
 #include "core/slot.h"
 #include "core/window.h"
 
@@ -95,37 +96,6 @@ int holdfast_limits(struct holdfast *handle, const char *tenant, const char *tea
 
 /* ---- meters ------------------------------------------------------------------------------------------------- */
 
-static bool hf_look_meter(const struct hf_segment *seg, uint32_t i, struct hf_shm_meter *copy)
-{
-    const struct hf_shm_meter *meter = &seg->meters[i];
-    for (uint32_t round = 0; round < HF_LOOK_ROUNDS; round++) {
-        uint64_t seq = hf_load_acq_u64(&meter->mtr_seq); /* E19 acquire -> the daemon's publication */
-        if (seq == 0) {
-            return false;
-        }
-        copy->mtr_tenant =
-            hf_load_rlx_u32(&meter->mtr_tenant);              /* relaxed: between the two looks at mtr_seq */
-        copy->mtr_cap = hf_load_rlx_u32(&meter->mtr_cap);     /* relaxed: likewise, and below */
-        copy->mtr_model = hf_load_rlx_u32(&meter->mtr_model); /* relaxed: likewise */
-        copy->mtr_requests =
-            (int64_t)hf_load_rlx_u64((const uint64_t *)&meter->mtr_requests); /* relaxed: likewise */
-        copy->mtr_failures =
-            (int64_t)hf_load_rlx_u64((const uint64_t *)&meter->mtr_failures); /* relaxed: likewise */
-        copy->mtr_degraded =
-            (int64_t)hf_load_rlx_u64((const uint64_t *)&meter->mtr_degraded); /* relaxed: likewise */
-        copy->mtr_reserved_micros =
-            (int64_t)hf_load_rlx_u64((const uint64_t *)&meter->mtr_reserved_micros); /* relaxed: likewise */
-        copy->mtr_settled_micros =
-            (int64_t)hf_load_rlx_u64((const uint64_t *)&meter->mtr_settled_micros); /* relaxed: likewise */
-        hf_fence_acq();                                                             /* E19 */
-        if ((seq & 1U) == 0 && hf_load_rlx_u64(&meter->mtr_seq) == seq) {           /* relaxed: E19's fence */
-            return true;
-        }
-        hf_pause();
-    }
-    return false;
-}
-
 /* A tenant's name by the policy or by the interned names alone (a meter may outlive its tenant). */
 static int hf_look_tenant(struct holdfast *handle, const char *tenant)
 {
@@ -153,7 +123,7 @@ int holdfast_meters(struct holdfast *handle, const char *tenant,
     for (uint32_t i = 0; i < handle->seg->meters_cnt; i++) {
         struct hf_shm_meter copy;
         struct holdfast_meter meter;
-        if (!hf_look_meter(handle->seg, i, &copy)) {
+        if (!hf_meter_read(handle->seg, i, &copy)) {
             continue;
         }
         hf_lookup_name(handle->seg, copy.mtr_tenant, meter.tenant);
