@@ -1,5 +1,5 @@
 /* holdfast check: everything that is wrong with a policy file. */
-#include "tools/common/policy_file.h"
+#include "tools/common/policy_check.h"
 #include "tools/holdfast/command.h"
 
 #include <stdbool.h>
@@ -54,7 +54,7 @@ int hf_cmd_check(int argc, char **argv)
     if (optind != argc - 1) {
         return hf_command_misuse("check", "name one policy file");
     }
-    if (hf_policy_file_load(argv[optind], strict, stdout, &policy) != 0) {
+    if (hf_policy_check_file(argv[optind], strict, stdout, &policy) != 0) {
         return HF_EXIT_USAGE;
     }
     print_summary(argv[optind], policy);

@@ -166,9 +166,7 @@ static int answer_lines(struct hf_run *run, struct hf_lines *lines)
             rc = hf_run_line(run, text, text_bytes);
         }
         if (rc == 0) {
-            rc = hf_run_settle_down(run);
-        }
-        if (rc == 0) {
+            hf_run_settle_down(run);
             rc = hf_json_out_line(&run->out, stdout);
         }
         if (rc != 0) {

@@ -30,6 +30,7 @@ struct hf_run {
     const char *store_url;                /* as told by --store; NULL: the one that the segment names */
     char by[HOLDFAST_NAME_BYTES_MAX + 1]; /* who gives credit, when the line does not say */
     bool extended;          /* an extension may wait to be drained, and another would be merged with it */
+    bool behind;            /* the daemon of a private segment could not commit what was done */
     struct hf_json_out out; /* the answer */
 };
 

@@ -17,8 +17,8 @@ struct hf_run_options {
 int hf_run_start(struct hf_run *run, const struct hf_run_options *told);
 
 /* After each operation: the daemon of a private segment commits and publishes it, so that the answer, once written, is
- * durable and what it did shows everywhere. 0 or a negative errno. */
-int hf_run_settle_down(struct hf_run *run);
+ * durable and what it did shows everywhere. A store that takes nothing is said on standard error; work goes on. */
+void hf_run_settle_down(struct hf_run *run);
 
 /* Leaves, and removes a private segment with its temporary store. */
 void hf_run_stop(struct hf_run *run);

@@ -1,4 +1,4 @@
-#include "tools/common/policy_file.h"
+#include "tools/common/policy_check.h"
 
 size_t hf_policy_queue_cnt(const struct hf_policy *policy)
 {
@@ -15,7 +15,7 @@ size_t hf_policy_queue_cnt(const struct hf_policy *policy)
     return cnt;
 }
 
-int hf_policy_file_load(const char *path, bool strict, FILE *err, struct hf_policy **policy)
+int hf_policy_check_file(const char *path, bool strict, FILE *err, struct hf_policy **policy)
 {
     struct hf_policy_report report = {0};
     int status = hf_policy_load(path, strict ? HF_POLICY_REFUSE_QUEUE : 0, policy, &report);

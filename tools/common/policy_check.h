@@ -1,6 +1,6 @@
 /* Loading a policy for a program that people start: everything wrong with it is said in full. */
-#ifndef HF_TOOLS_COMMON_POLICY_FILE_H
-#define HF_TOOLS_COMMON_POLICY_FILE_H
+#ifndef HF_TOOLS_COMMON_POLICY_CHECK_H
+#define HF_TOOLS_COMMON_POLICY_CHECK_H
 
 #include "core/policy.h"
 
@@ -15,7 +15,7 @@
  * refused, at each line that has it.
  *
  * 0 with *policy the caller's (hf_policy_free), or -1. */
-int hf_policy_file_load(const char *path, bool strict, FILE *err, struct hf_policy **policy)
+int hf_policy_check_file(const char *path, bool strict, FILE *err, struct hf_policy **policy)
     __attribute__((warn_unused_result));
 
 /* How many teams and tenants of a policy say on_limit: queue. */
