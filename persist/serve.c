@@ -83,13 +83,15 @@ static enum hf_serve_status open_store(struct hf_serve *serve, struct hf_error *
 {
     const struct hf_serve_options *options = &serve->options;
     struct hf_store_error error = {""};
-    struct hf_store_options store = {.durability =
-                                         serve->temporary.path[0] != '\0' ? HF_STORE_OFF : HF_STORE_FULL};
+    struct hf_store_options store = {.durability = HF_STORE_FULL};
     enum hf_serve_status served = choose_url(serve, err);
     enum hf_store_status status = HF_STORE_OK;
 
     if (served != HF_SERVE_OK) {
         return served;
+    }
+    if (serve->temporary.path[0] != '\0') {
+        store.durability = HF_STORE_OFF;
     }
     /* Only a store that nobody has named is made here: a mistyped URL must not begin an empty one. */
     if (options->store_url == NULL) {
