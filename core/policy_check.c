@@ -1,5 +1,7 @@
 #include "core/policy_check.h"
 
+#include "core/policy_report.h"
+
 #include <inttypes.h>
 #include <stdlib.h>
 
@@ -31,9 +33,10 @@ static void note_duplicate_id(struct hf_policy_reader *reader, const struct list
                               const struct listed_id *again)
 {
     size_t before = hf_reader_enter_index(reader, again->index);
+    char quoted[HF_POLICY_QUOTE_BYTES];
 
-    hf_reader_error_of(reader, "id", again->node,
-                       "`%s` is the id of the one on line %u too; give each its own", again->name->bytes,
+    hf_reader_error_of(reader, "id", again->node, "%s is the id of the one on line %u too; give each its own",
+                       hf_policy_quote(quoted, again->name->bytes, again->name->len),
                        hf_reader_line(reader, first->node));
     hf_reader_leave(reader, before);
 }
@@ -259,6 +262,7 @@ void hf_policy_check_caps(struct hf_policy_reader *reader, uint32_t node, const 
 void hf_policy_check_on_limits(struct hf_policy_reader *reader, uint32_t node,
                                const struct hf_policy_tenant *tenant)
 {
+    char quoted[2][HF_POLICY_QUOTE_BYTES];
     uint32_t item;
     size_t before;
 
@@ -275,9 +279,11 @@ void hf_policy_check_on_limits(struct hf_policy_reader *reader, uint32_t node,
             before = hf_reader_enter_field(reader, "teams");
             hf_reader_enter_index(reader, i);
             hf_reader_warn_of(reader, "on_limit", told != 0 ? told : item,
-                              "the teams of this tenant differ in on_limit: `%s` has %s, `%s` has %s",
-                              tenant->teams[0].id.bytes, hf_on_limit_name(tenant->teams[0].on_limit.kind),
-                              team->id.bytes, hf_on_limit_name(team->on_limit.kind));
+                              "the teams of this tenant differ in on_limit: %s has %s, %s has %s",
+                              hf_policy_quote(quoted[0], tenant->teams[0].id.bytes, tenant->teams[0].id.len),
+                              hf_on_limit_name(tenant->teams[0].on_limit.kind),
+                              hf_policy_quote(quoted[1], team->id.bytes, team->id.len),
+                              hf_on_limit_name(team->on_limit.kind));
             hf_reader_leave(reader, before);
             return;
         }

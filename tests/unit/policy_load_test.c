@@ -32,6 +32,7 @@
 
 static size_t calls_left; /* 0: nothing fails; else the call that makes it 0 fails */
 static bool has_failed;
+static size_t block_cnt; /* allocated and not freed */
 
 #if MALLOC_IS_OURS
 static bool fails(void)
@@ -45,8 +46,11 @@ static bool fails(void)
 
 /* In front of the C library's, libyaml's calls too. The symbols are looked up as they are needed, since others allocate before
  * main. */
-void *malloc(size_t size);
-void *realloc(void *memory, size_t size);
+#define OURS __attribute__((visibility("default")))
+OURS void *malloc(size_t size);
+OURS void *calloc(size_t cnt, size_t size);
+OURS void *realloc(void *memory, size_t size);
+OURS void free(void *memory);
 
 void *malloc(size_t size)
 {
@@ -55,7 +59,25 @@ void *malloc(size_t size)
     if (next == NULL) {
         *(void **)&next = dlsym(RTLD_NEXT, "malloc");
     }
-    return fails() ? NULL : next(size);
+    if (fails()) {
+        return NULL;
+    }
+    block_cnt++;
+    return next(size);
+}
+
+void *calloc(size_t cnt, size_t size)
+{
+    static void *(*next)(size_t, size_t);
+
+    if (next == NULL) {
+        *(void **)&next = dlsym(RTLD_NEXT, "calloc");
+    }
+    if (fails()) {
+        return NULL;
+    }
+    block_cnt++;
+    return next(cnt, size);
 }
 
 void *realloc(void *memory, size_t size)
@@ -65,7 +87,22 @@ void *realloc(void *memory, size_t size)
     if (next == NULL) {
         *(void **)&next = dlsym(RTLD_NEXT, "realloc");
     }
-    return fails() ? NULL : next(memory, size);
+    if (fails()) {
+        return NULL;
+    }
+    block_cnt += memory == NULL;
+    return next(memory, size);
+}
+
+void free(void *memory)
+{
+    static void (*next)(void *);
+
+    if (next == NULL) {
+        *(void **)&next = dlsym(RTLD_NEXT, "free");
+    }
+    block_cnt -= memory != NULL;
+    next(memory);
 }
 #endif
 
@@ -1181,6 +1218,7 @@ static void let_each_allocation_fail(const char *text, int expected_status)
 {
     size_t said_so = 0;
     size_t call = 1;
+    size_t before;
 
     do {
         struct hf_policy_report report = {0};
@@ -1189,6 +1227,7 @@ static void let_each_allocation_fail(const char *text, int expected_status)
 
         assert_true(call < 100000);
         has_failed = false;
+        before = block_cnt;
         calls_left = call++;
         status = hf_policy_load_bytes("p", text, strlen(text), 0, &policy, &report);
         calls_left = 0;
@@ -1198,6 +1237,7 @@ static void let_each_allocation_fail(const char *text, int expected_status)
         said_so += status == HF_POLICY_NO_MEMORY;
         hf_policy_free(policy);
         hf_policy_report_free(&report);
+        assert_int_equal(block_cnt, before);
     } while (has_failed);
     assert_true(said_so > 20);
 }
