@@ -58,14 +58,11 @@ uint32_t hf_window_id(enum hf_window kind, uint64_t now_ms)
 
 void hf_window_ids(uint64_t now_ms, uint32_t ids[HF_WINDOW_CNT])
 {
-    uint32_t minute = (uint32_t)(now_ms / MINUTE_MS);
-    uint32_t hour = minute / 60;
-    uint32_t day = hour / 24;
-
-    ids[HF_WINDOW_MINUTE] = minute;
-    ids[HF_WINDOW_HOUR] = hour;
-    ids[HF_WINDOW_DAY] = day;
-    ids[HF_WINDOW_MONTH] = month_of_day(day);
+    /* Each from now_ms and not from the one before, so that no division waits for another. */
+    ids[HF_WINDOW_MINUTE] = (uint32_t)(now_ms / MINUTE_MS);
+    ids[HF_WINDOW_HOUR] = (uint32_t)(now_ms / HOUR_MS);
+    ids[HF_WINDOW_DAY] = (uint32_t)(now_ms / DAY_MS);
+    ids[HF_WINDOW_MONTH] = month_of_day((uint32_t)(now_ms / DAY_MS));
     ids[HF_WINDOW_LIFETIME] = 0;
 }
 
