@@ -212,6 +212,7 @@ struct hf_pg_outcome hf_pg_judge(struct hf_store *store, const PGresult *result,
 {
     struct hf_pg_outcome outcome = {.status = HF_STORE_OK};
     const char *sqlstate;
+    const char *severity;
     const char *text;
     const struct meaning *meaning;
 
@@ -238,7 +239,10 @@ struct hf_pg_outcome hf_pg_judge(struct hf_store *store, const PGresult *result,
     outcome.row_fault = meaning->row_fault;
     hf_store_fail(error, outcome.status, "%s in %s failed: %.300s (SQLSTATE %s). %s", doing, store->display,
                   text == NULL ? "no reason given" : text, sqlstate, meaning->advice);
-    if (PQstatus(hf_postgres_of(store)->conn) != CONNECTION_OK) {
+    severity = PQresultErrorField(result, PG_DIAG_SEVERITY_NONLOCALIZED);
+    /* FATAL: the server's last words, though the end of the connection may not have come in yet. */
+    if (PQstatus(hf_postgres_of(store)->conn) != CONNECTION_OK || severity == NULL ||
+        strcmp(severity, "ERROR") != 0) {
         hf_postgres_disconnect(store);
     }
     return outcome;

@@ -17,11 +17,73 @@ static const char *option(const PQconninfoOption *options, const char *keyword)
     return "";
 }
 
-/* Put together again from what is known to be harmless, so that nothing else can slip through. */
+/* A text that is being put together; what does not fit is left out. */
+struct hf_postgres_text {
+    char *text;
+    size_t bytes, used;
+};
+
+static void put_char(struct hf_postgres_text *to, char c)
+{
+    if (to->used + 1 < to->bytes) {
+        to->text[to->used++] = c;
+        to->text[to->used] = '\0';
+    }
+}
+
+static void put_text(struct hf_postgres_text *to, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        put_char(to, *text);
+    }
+}
+
+static bool is_plain(char c)
+{
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           (c != '\0' && strchr("-._~", c) != NULL);
+}
+
+/* A part of a URL: percent-encoded where it must be; `also`: what may stand as it is besides. */
+static void put_part(struct hf_postgres_text *to, const char *part, const char *also)
+{
+    static const char digits[] = "0123456789ABCDEF";
+
+    for (; *part != '\0'; part++) {
+        if (is_plain(*part) || strchr(also, *part) != NULL) {
+            put_char(to, *part);
+        } else {
+            put_char(to, '%');
+            put_char(to, digits[(unsigned char)*part >> 4]);
+            put_char(to, digits[(unsigned char)*part & 0xf]);
+        }
+    }
+}
+
+/* Host and port as the middle of a URL; false where they are no such: a socket, a list, an IPv6 address. */
+static bool put_authority(struct hf_postgres_text *to, const char *host, const char *port)
+{
+    for (const char *c = host; *c != '\0'; c++) {
+        if (!is_plain(*c)) {
+            return false;
+        }
+    }
+    if (host[0] == '\0' && port[0] != '\0') {
+        return false;
+    }
+    put_text(to, host);
+    put_text(to, port[0] == '\0' ? "" : ":");
+    put_part(to, port, "");
+    return true;
+}
+
+/* Put together again from what is known to be harmless, so that nothing else can slip through. It is a URL again: who may
+ * connect without a password in it can use it. */
 void hf_postgres_display(const char *url, char *text, size_t text_bytes)
 {
     PQconninfoOption *options = PQconninfoParse(url, NULL);
-    const char *host;
+    struct hf_postgres_text to = {text, text_bytes, 0};
+    const char *host, *port;
 
     if (options == NULL) {
         snprintf(text, text_bytes, "postgresql (not readable)");
@@ -29,10 +91,21 @@ void hf_postgres_display(const char *url, char *text, size_t text_bytes)
     }
     host = option(options, "host");
     host = host[0] == '\0' ? option(options, "hostaddr") : host;
-    snprintf(text, text_bytes, "postgresql://%s%s%s%s%s/%s", option(options, "user"),
-             option(options, "user")[0] == '\0' ? "" : "@", host,
-             option(options, "port")[0] == '\0' ? "" : ":", option(options, "port"),
-             option(options, "dbname"));
+    port = option(options, "port");
+    put_text(&to, "postgresql://");
+    put_part(&to, option(options, "user"), "");
+    put_text(&to, option(options, "user")[0] == '\0' ? "" : "@");
+
+    bool told = put_authority(&to, host, port);
+
+    put_text(&to, "/");
+    put_part(&to, option(options, "dbname"), "");
+    if (!told) {
+        put_text(&to, "?host=");
+        put_part(&to, host, "/:,@");
+        put_text(&to, port[0] == '\0' ? "" : "&port=");
+        put_part(&to, port, ",");
+    }
     PQconninfoFree(options);
 }
 

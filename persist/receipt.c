@@ -400,11 +400,11 @@ static bool set_word(struct hf_receipt *receipt, size_t i, const struct hf_field
     struct words words =
         i == AT_KIND ? (struct words){kind_words, HF_RECEIPT_KIND_CNT} : all_words[entries[i].words];
 
-    if (value->null) {
+    if (value->null && i != AT_KIND) {
         *((int8_t *)receipt + entries[i].off) = -1;
-        return i != AT_KIND;
+        return true;
     }
-    for (unsigned w = 0; w < words.cnt; w++) {
+    for (unsigned w = 0; w < words.cnt && !value->null; w++) {
         if (strlen(words.list[w]) == value->len && memcmp(words.list[w], value->bytes, value->len) == 0) {
             if (i == AT_KIND) {
                 receipt->kind = (enum hf_receipt_kind)w;
