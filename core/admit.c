@@ -31,7 +31,11 @@ struct hf_admit {
 
 static void hf_admit_clear(struct holdfast_answer *answer)
 {
-    memset(answer, 0, sizeof *answer);
+    answer->kind = HOLDFAST_REJECT;
+    answer->reason = HOLDFAST_REASON_NONE;
+    answer->replayed = answer->has_remaining = answer->reserved0 = 0;
+    answer->reserved.invocations = answer->reserved.tokens = answer->reserved.cost_micros = 0;
+    answer->expires_at_ms = answer->hold = 0;
     answer->layer = answer->window = answer->dimension = -1;
     answer->retry_after_ms = HOLDFAST_UNKNOWN;
 }
@@ -329,11 +333,12 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
     op->seq = hf_word_seq(admit->view.word) + 1U;
     op->st_before = hf_st_make(0, 0, HF_STATE_PENDING, 0, gen);
     op->st_after = hf_st_make(op->seq, 0, HF_STATE_HELD, admit->view.now_ms, gen);
-    op->mask = 0;
     for (uint32_t i = 0; i < path->buckets_cnt; i++) {
-        op->mask |= 1ULL << path->buckets[i].bit;
+        op->buckets[i].word = path->buckets[i].word;
+        op->buckets[i].window = path->buckets[i].window;
+        op->buckets[i].dimension = path->buckets[i].dimension;
     }
-    memcpy(op->rows, path->rows, sizeof op->rows);
+    op->buckets_cnt = path->buckets_cnt;
     memcpy(op->windows, admit->view.windows, sizeof op->windows);
     op->change[0] = 1;
     for (uint32_t dim = HF_DIM_TOKENS; dim <= HF_DIM_COST; dim++) {
@@ -341,6 +346,7 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
     }
     op->opens = true;
     op->credit_window = 0;
+    op->credit_row = HF_SHM_NONE;
     op->credit_micros = 0;
 }
 
@@ -379,7 +385,7 @@ static int hf_admit_round(struct hf_admit *admit, struct holdfast_answer *answer
                                   .view = &admit->view,
                                   .held = &decision.held,
                                   .ttl_ms = ttl_ms,
-                                  .deadline = hf_clock_elapsed_ms(seg) + ttl_ms,
+                                  .deadline = admit->view.elapsed_ms + ttl_ms,
                                   .flags = admit->want.flags | (decision.degraded ? HF_SLOT_DEGRADED : 0)};
     hf_slot_fill_round(slot, &round);
     if (!admit->linked) {
@@ -399,6 +405,23 @@ static int hf_admit_round(struct hf_admit *admit, struct holdfast_answer *answer
     return HOLDFAST_OK;
 }
 
+/* The store further behind than max_lag_ms: fail closed. The segment gone: not ready. By the clock of the first view. */
+static int hf_admit_gate(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    const struct hf_segment *seg = admit->handle->seg;
+    uint64_t mono_ms = admit->view.mono_ms;
+    int rc = hf_client_silent(admit->handle, mono_ms);
+    if (rc != HF_OK) {
+        return hf_client_fault(admit->handle, rc);
+    }
+    uint64_t durable_ms = hf_load_rlx_u64(&seg->header->hdr_durable_ms); /* relaxed: a gauge */
+    if (seg->injected || mono_ms <= durable_ms || mono_ms - durable_ms <= seg->max_lag_ms) {
+        return HF_ADMIT_GO_ON;
+    }
+    rc = hf_admit_replay(admit, hf_replay_look(admit->handle, admit->request, &admit->want, answer), answer);
+    return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
+}
+
 static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answer)
 {
     struct holdfast *handle = admit->handle;
@@ -411,7 +434,10 @@ static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answe
             hf_admit_drop_slot(admit);
             return hf_client_fault(handle, rc);
         }
-        rc = hf_admit_round(admit, answer);
+        rc = round == 0 ? hf_admit_gate(admit, answer) : HF_ADMIT_GO_ON;
+        if (rc == HF_ADMIT_GO_ON) {
+            rc = hf_admit_round(admit, answer);
+        }
         if (rc != HF_ADMIT_GO_ON) {
             return rc;
         }
@@ -458,23 +484,6 @@ static int hf_admit_path(struct hf_admit *admit, struct hf_path *room, int *faul
     return reason;
 }
 
-/* The store further behind than max_lag_ms, or the segment gone: fail closed. */
-static int hf_admit_gate(struct hf_admit *admit, struct holdfast_answer *answer)
-{
-    struct hf_segment *seg = admit->handle->seg;
-    if (seg->injected) {
-        return HF_ADMIT_GO_ON;
-    }
-    uint64_t durable_ms = hf_load_rlx_u64(&seg->header->hdr_durable_ms); /* relaxed: a gauge */
-    uint64_t now_ms = hf_clock_mono_ms();
-    if (now_ms <= durable_ms || now_ms - durable_ms <= seg->max_lag_ms) {
-        return HF_ADMIT_GO_ON;
-    }
-    int rc =
-        hf_admit_replay(admit, hf_replay_look(admit->handle, admit->request, &admit->want, answer), answer);
-    return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
-}
-
 int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *request,
                      struct holdfast_answer *answer)
 {
@@ -486,7 +495,12 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
     if (rc != HOLDFAST_OK) {
         return rc;
     }
-    struct hf_admit admit = {.handle = handle, .request = request, .slot_idx = HF_SHM_NONE};
+    struct hf_admit admit; /* large: not zeroed */
+    admit.handle = handle;
+    admit.request = request;
+    admit.path = NULL;
+    admit.slot_idx = HF_SHM_NONE;
+    admit.linked = admit.reaped = false;
     int reason = hf_want_read(request, &admit.want);
     if (reason != HOLDFAST_REASON_NONE) {
         return hf_admit_refuse(answer, reason);
@@ -510,10 +524,6 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
     reason = hf_want_request_layer(admit.path, &held, &dimension);
     if (reason != HOLDFAST_REASON_NONE) {
         return hf_admit_refuse_early(&admit, reason, dimension, &held, answer);
-    }
-    rc = hf_admit_gate(&admit, answer);
-    if (rc != HF_ADMIT_GO_ON) {
-        return rc;
     }
     return hf_admit_rounds(&admit, answer);
 }

@@ -63,17 +63,20 @@ int hf_client_fault(struct holdfast *handle, int code)
 
 /* ---- per call ----------------------------------------------------------------------------------------------- */
 
-/* The daemon is silent: at most once a second one stat() tells whether the segment was removed or replaced. */
-static int hf_client_in_place(struct holdfast *handle, uint64_t now_ms)
+int hf_client_silent(struct holdfast *handle, uint64_t mono_ms)
 {
-    if (now_ms - handle->looked_ms < HF_CLIENT_SILENT_MS) {
-        return HOLDFAST_OK;
+    const struct hf_segment *seg = handle->seg;
+    uint64_t heartbeat_ms = hf_load_rlx_u64(&seg->header->hdr_heartbeat_ms); /* relaxed: a gauge */
+    if (__builtin_expect(mono_ms <= heartbeat_ms + HF_CLIENT_SILENT_MS, 1) || seg->path[0] == '\0' ||
+        mono_ms - handle->looked_ms < HF_CLIENT_SILENT_MS) {
+        return HF_OK;
     }
-    handle->looked_ms = now_ms;
-    if (!hf_segment_in_place(handle->seg)) {
+    handle->looked_ms = mono_ms;
+    if (!hf_segment_in_place(seg)) {
         handle->fatal = HOLDFAST_NOT_READY;
+        return HF_ENOTREADY;
     }
-    return handle->fatal;
+    return HF_OK;
 }
 
 int hf_client_enter(struct holdfast *handle)
@@ -90,14 +93,6 @@ int hf_client_enter(struct holdfast *handle)
     struct hf_segment *seg = handle->seg;
     if (__builtin_expect(hf_segment_state(seg) != HF_SEGMENT_READY, 0)) {
         return HOLDFAST_NOT_READY;
-    }
-    if (seg->path[0] == '\0') {
-        return HOLDFAST_OK;
-    }
-    uint64_t heartbeat_ms = hf_load_rlx_u64(&seg->header->hdr_heartbeat_ms); /* relaxed: a gauge */
-    uint64_t now_ms = hf_clock_mono_ms();
-    if (__builtin_expect(now_ms > heartbeat_ms + HF_CLIENT_SILENT_MS, 0)) {
-        return hf_client_in_place(handle, now_ms);
     }
     return HOLDFAST_OK;
 }

@@ -34,6 +34,10 @@ int hf_client_join(struct holdfast_segment *segment, enum hf_role role, struct h
 /* What every operation asks first: HOLDFAST_OK, or why this handle cannot work. No system call. */
 int hf_client_enter(struct holdfast *handle);
 
+/* The daemon's heartbeat against the clock that the operation has read anyway. When it is old, at most once a second one stat()
+ * tells whether the segment was removed or replaced: HF_ENOTREADY for ever then, else HF_OK. */
+int hf_client_silent(struct holdfast *handle, uint64_t mono_ms);
+
 /* Maps a code of shm to a public result; corruption makes the handle fatal and is counted. */
 int hf_client_fault(struct holdfast *handle, int code);
 

@@ -1,36 +1,33 @@
-/* dispatch, settle, release: semantics.md, section 4.
+/* dispatch and release, and what closings share: semantics.md, section 4.
  *
  * A closing finds its slot, makes the tenant ready, and moves W from the state it has seen; whatever raced with it has
- * moved W first, so exactly one closing wins. Who writes into the slot before W (settle) holds its claim.
- * LIN: the W CAS of hf_commit_run; 'already' answers by a final state, which never changes back. */
-#include "core/amount.h"
-#include "core/client.h"
-#include "core/lookup.h"
-#include "core/meter.h"
-#include "core/price.h"
-#include "core/slot.h"
-#include "core/window.h"
-#include "shm/clock.h"
-#include "shm/index.h"
+ * moved W first, so exactly one closing wins. Neither of these two writes into the slot before W, so neither needs its
+ * claim. LIN: the W CAS of hf_commit_run; 'already' answers by a final state, which never changes back. */
+#include "core/close.h"
 
 #include <string.h>
 
-#define HF_CLOSE_ROUNDS 100000U
-#define HF_CLOSE_AGAIN  (-100)
+/* ---- shared ------------------------------------------------------------------------------------------------- */
 
-/* ---- finding what to close ---------------------------------------------------------------------------------- */
+int hf_close_start(struct hf_close *close, struct holdfast *handle, const char *id, uint64_t token,
+                   int *reason)
+{
+    int rc = hf_client_enter(handle);
+    if (rc != HOLDFAST_OK) {
+        return rc;
+    }
+    close->handle = handle;
+    close->id = id;
+    close->id_bytes = hf_client_name(id);
+    close->token = token;
+    if (close->id_bytes == 0) {
+        *reason = HOLDFAST_REASON_INVALID_REQUEST;
+        return HOLDFAST_REFUSED;
+    }
+    return HOLDFAST_OK;
+}
 
-/* A closing on its way. */
-struct hf_close {
-    struct holdfast *handle;
-    const char *id;
-    uint32_t id_bytes;
-    uint64_t token;
-    struct hf_found found;
-};
-
-/* HOLDFAST_REASON_NONE when found holds a reservation that happened. */
-static int hf_close_find(struct hf_close *close)
+int hf_close_find(struct hf_close *close)
 {
     enum hf_index_result rc =
         hf_slot_find(close->handle, close->id, close->id_bytes, close->token, &close->found);
@@ -40,51 +37,65 @@ static int hf_close_find(struct hf_close *close)
     if (rc != HF_INDEX_FOUND || hf_st_state(close->found.st) == HF_STATE_PENDING) {
         return HOLDFAST_REASON_UNKNOWN_RESERVATION;
     }
+    close->tenant_idx = hf_load_rlx_u32(&close->found.slot->slot_tenant); /* relaxed: E13 */
     return HOLDFAST_REASON_NONE;
 }
 
-static int hf_close_start(struct hf_close *close, struct holdfast *handle, const char *id, uint64_t token,
-                          int *reason)
-{
-    int rc = hf_client_enter(handle);
-    if (rc != HOLDFAST_OK) {
-        return rc;
-    }
-    *close = (struct hf_close){.handle = handle, .id = id, .id_bytes = hf_client_name(id), .token = token};
-    if (close->id_bytes == 0) {
-        *reason = HOLDFAST_REASON_INVALID_REQUEST;
-        return HOLDFAST_REFUSED;
-    }
-    return HOLDFAST_OK;
-}
-
-/* Makes the tenant ready and describes the operation from the slot as it then stands. HF_OK with op ready to run; HF_CLOSE_AGAIN
- * when the state does not allow kind (op->st_before is the state seen, of the same reservation) or the slot is
- * another's by now; a negative enum hf_code. */
-static int hf_close_prepare(struct hf_close *close, enum hf_kind kind, struct hf_u128 *word, struct hf_op *op,
-                            uint64_t *now_ms)
+int hf_close_ready(struct hf_close *close, struct hf_u128 *word, struct hf_clock_now *now)
 {
     struct hf_segment *seg = close->handle->seg;
-    uint32_t tenant = hf_load_rlx_u32(&close->found.slot->slot_tenant); /* relaxed: E13 */
-    int rc = hf_commit_ready(seg, tenant, word);
+    int rc = hf_commit_ready(seg, close->tenant_idx, word);
     if (rc != HF_OK) {
         return rc;
     }
-    *now_ms = hf_clock_now_ms(seg);
-    bool right =
-        hf_commit_describe(seg, close->found.slot_idx, kind, hf_word_seq(*word) + 1U, *now_ms, op, NULL);
-    if (hf_st_gen(op->st_before) != hf_st_gen(close->found.st)) {
+    hf_clock_read(seg, now);
+    rc = hf_client_silent(close->handle, now->mono_ms);
+    if (rc != HF_OK) {
+        return rc;
+    }
+    struct hf_u128 st = hf_commit_read_st(close->found.slot); /* E13 */
+    if (hf_st_gen(st) != hf_st_gen(close->found.st)) {
         return HF_CLOSE_AGAIN;
     }
-    close->found.st = op->st_before;
-    return right ? HF_OK : HF_CLOSE_AGAIN;
+    close->found.st = st;
+    return HF_OK;
 }
 
-static int hf_close_run(struct hf_close *close, struct hf_u128 word, const struct hf_op *op, uint64_t now_ms,
-                        const struct hf_u128 *words)
+int hf_close_describe(const struct hf_close *close, enum hf_kind kind, struct hf_u128 word, uint64_t now_ms,
+                      struct hf_op *op)
 {
-    uint32_t tenant = hf_load_rlx_u32(&close->found.slot->slot_tenant); /* relaxed: E13 */
-    return hf_commit_run(close->handle->seg, tenant, word, op, now_ms, words) ? HF_OK : HF_CLOSE_AGAIN;
+    bool right = hf_commit_describe(close->handle->seg, close->found.slot_idx, kind, hf_word_seq(word) + 1U,
+                                    now_ms, op, NULL);
+    bool same = op->st_before.lo == close->found.st.lo && op->st_before.hi == close->found.st.hi;
+    return right && same ? HF_OK : HF_CLOSE_AGAIN;
+}
+
+int hf_close_run(const struct hf_close *close, struct hf_u128 word, const struct hf_op *op, uint64_t now_ms,
+                 const struct hf_u128 *words)
+{
+    bool done = hf_commit_run(close->handle->seg, close->tenant_idx, word, op, now_ms, words);
+    return done ? HF_OK : HF_CLOSE_AGAIN;
+}
+
+void hf_close_clear(struct holdfast_closing *closing)
+{
+    memset(closing, 0, sizeof *closing);
+    closing->actual.tokens = closing->actual.cost_micros = HOLDFAST_UNKNOWN;
+    closing->released.tokens = closing->released.cost_micros = HOLDFAST_UNKNOWN;
+    closing->overage.tokens = closing->overage.cost_micros = HOLDFAST_UNKNOWN;
+}
+
+/* One try of a closing that writes nothing before W. HF_OK, HF_CLOSE_AGAIN, or a negative enum hf_code. */
+static int hf_close_once(struct hf_close *close, enum hf_kind kind)
+{
+    struct hf_u128 word;
+    struct hf_clock_now now;
+    struct hf_op op;
+    int code = hf_close_ready(close, &word, &now);
+    if (code == HF_OK) {
+        code = hf_close_describe(close, kind, word, now.now_ms, &op);
+    }
+    return code == HF_OK ? hf_close_run(close, word, &op, now.now_ms, NULL) : code;
 }
 
 /* ---- dispatch and release ----------------------------------------------------------------------------------- */
@@ -115,13 +126,7 @@ int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold, in
         if (hf_st_state(close.found.st) == HF_STATE_DISPATCHED) {
             return HOLDFAST_OK;
         }
-        struct hf_u128 word;
-        struct hf_op op;
-        uint64_t now_ms;
-        int code = hf_close_prepare(&close, HF_KIND_DISPATCH, &word, &op, &now_ms);
-        if (code == HF_OK) {
-            code = hf_close_run(&close, word, &op, now_ms, NULL);
-        }
+        int code = hf_close_once(&close, HF_KIND_DISPATCH);
         if (code == HF_OK) {
             return HOLDFAST_OK;
         }
@@ -135,20 +140,6 @@ int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold, in
         rc = HOLDFAST_REFUSED;
     }
     return rc;
-}
-
-static void hf_close_clear(struct holdfast_closing *closing)
-{
-    memset(closing, 0, sizeof *closing);
-    closing->actual.tokens = closing->actual.cost_micros = HOLDFAST_UNKNOWN;
-    closing->released.tokens = closing->released.cost_micros = HOLDFAST_UNKNOWN;
-    closing->overage.tokens = closing->overage.cost_micros = HOLDFAST_UNKNOWN;
-}
-
-static int hf_close_refuse(struct holdfast_closing *closing, int reason)
-{
-    closing->reason = reason;
-    return HOLDFAST_REFUSED;
 }
 
 int holdfast_release(struct holdfast *handle, const char *id, uint64_t hold, struct holdfast_closing *closing)
@@ -174,13 +165,7 @@ int holdfast_release(struct holdfast *handle, const char *id, uint64_t hold, str
             return hf_close_refuse(closing, state == HF_STATE_DISPATCHED ? HOLDFAST_REASON_ALREADY_DISPATCHED
                                                                          : HOLDFAST_REASON_ALREADY_CLOSED);
         }
-        struct hf_u128 word;
-        struct hf_op op;
-        uint64_t now_ms;
-        int code = hf_close_prepare(&close, HF_KIND_RELEASE, &word, &op, &now_ms);
-        if (code == HF_OK) {
-            code = hf_close_run(&close, word, &op, now_ms, NULL);
-        }
+        int code = hf_close_once(&close, HF_KIND_RELEASE);
         if (code == HF_OK) {
             closing->kind = HOLDFAST_CLOSED_RELEASED;
             return HOLDFAST_OK;
@@ -191,389 +176,4 @@ int holdfast_release(struct holdfast *handle, const char *id, uint64_t hold, str
         hf_client_backoff(handle, round);
     }
     return rc != HOLDFAST_OK ? rc : hf_close_refuse(closing, HOLDFAST_REASON_BUSY);
-}
-
-/* ---- settle ------------------------------------------------------------------------------------------------- */
-
-/* Usage as told, in numbers that go into the slot; 0 where not told. */
-struct hf_told {
-    uint64_t input, output, cached, cache_write, cost;
-    uint32_t close_flags; /* HF_CLOSE_USAGE, _HAS_x, _FAILURE, _REF; the source is added with the actuals */
-    bool has_cost;
-    const char *ref;
-    uint32_t ref_bytes;
-};
-
-static bool hf_settle_amount(uint64_t told, uint64_t *kept, uint32_t flag, uint32_t *flags)
-{
-    *kept = told == HOLDFAST_UNKNOWN ? 0 : told;
-    *flags |= told == HOLDFAST_UNKNOWN ? 0 : flag;
-    return *kept <= HF_AMOUNT_MAX;
-}
-
-static int hf_settle_told(const struct holdfast_usage *usage, int outcome, const char *ref,
-                          struct hf_told *told)
-{
-    memset(told, 0, sizeof *told);
-    if ((outcome != HOLDFAST_SUCCESS && outcome != HOLDFAST_FAILURE) ||
-        (ref != NULL && hf_client_name(ref) == 0)) {
-        return HOLDFAST_REASON_INVALID_REQUEST;
-    }
-    told->close_flags = outcome == HOLDFAST_FAILURE ? HF_CLOSE_FAILURE : 0;
-    if (ref != NULL) {
-        told->ref = ref;
-        told->ref_bytes = hf_client_name(ref);
-        told->close_flags |= HF_CLOSE_REF;
-    }
-    if (usage == NULL) {
-        return HOLDFAST_REASON_NONE;
-    }
-    told->close_flags |= HF_CLOSE_USAGE;
-    told->input = usage->input_tokens;
-    told->output = usage->output_tokens;
-    told->has_cost = usage->cost_micros != HOLDFAST_UNKNOWN;
-    uint32_t ignored = 0;
-    bool right = told->input <= HF_AMOUNT_MAX && told->output <= HF_AMOUNT_MAX &&
-                 hf_settle_amount(usage->cached_input_tokens, &told->cached, HF_CLOSE_HAS_CACHED,
-                                  &told->close_flags) &&
-                 hf_settle_amount(usage->cache_write_input_tokens, &told->cache_write,
-                                  HF_CLOSE_HAS_CACHE_WRITE, &told->close_flags) &&
-                 hf_settle_amount(usage->cost_micros, &told->cost, 0, &ignored) &&
-                 told->cached + told->cache_write <= told->input;
-    return right ? HOLDFAST_REASON_NONE : HOLDFAST_REASON_INVALID_AMOUNT;
-}
-
-/* Actual tokens and cost by the prices fixed at reserve. False: above the range. */
-static bool hf_settle_actual(const struct hf_segment *seg, const struct hf_shm_slot *slot,
-                             const struct hf_told *told, uint64_t *tokens, uint64_t *cost, uint32_t *source)
-{
-    *tokens = *cost = HF_UNKNOWN;
-    *source = 0;
-    if ((told->close_flags & HF_CLOSE_USAGE) == 0) {
-        return true;
-    }
-    if (!hf_amount_add(told->input, told->output, tokens)) {
-        return false;
-    }
-    if (told->has_cost) {
-        *cost = told->cost;
-        *source = HF_CLOSE_SOURCE_PROVIDER;
-        return true;
-    }
-    bool degraded = (hf_load_rlx_u32(&slot->slot_flags) & HF_SLOT_DEGRADED) != 0; /* relaxed: E13 */
-    uint32_t price_idx =
-        hf_load_rlx_u32(degraded ? &slot->slot_economy : &slot->slot_model); /* relaxed: E13 */
-    struct hf_price price;
-    if (!hf_lookup_price(seg, price_idx, &price, NULL)) {
-        return true; /* explicit amounts: no price, the cost is unknown */
-    }
-    *source = HF_CLOSE_SOURCE_DERIVED;
-    return hf_price_actual(&price, told->input, told->cached, told->cache_write, told->output, tokens, cost);
-}
-
-/* Answer of a settle from hold and actuals. */
-static void hf_settle_part(uint64_t held, uint64_t actual, uint64_t *released, uint64_t *overage)
-{
-    if (held == HF_UNKNOWN) {
-        *released = *overage = HOLDFAST_UNKNOWN;
-        return;
-    }
-    *released = actual != HF_UNKNOWN && actual < held ? held - actual : 0;
-    *overage = actual != HF_UNKNOWN && actual > held ? actual - held : 0;
-}
-
-static void hf_settle_answer(const struct hf_shm_hold *hold, uint64_t tokens, uint64_t cost,
-                             uint32_t close_flags, struct holdfast_closing *closing)
-{
-    closing->kind = HOLDFAST_CLOSED_SETTLED;
-    closing->actual.tokens = tokens;
-    closing->actual.cost_micros = cost;
-    hf_settle_part(hold->hold_tokens, tokens, &closing->released.tokens, &closing->overage.tokens);
-    hf_settle_part(hold->hold_cost, cost, &closing->released.cost_micros, &closing->overage.cost_micros);
-    closing->source =
-        (close_flags & HF_CLOSE_SOURCE_MASK) == HF_CLOSE_SOURCE_PROVIDER  ? HOLDFAST_SOURCE_PROVIDER
-        : (close_flags & HF_CLOSE_SOURCE_MASK) == HF_CLOSE_SOURCE_DERIVED ? HOLDFAST_SOURCE_DERIVED
-                                                                          : HOLDFAST_SOURCE_UNKNOWN;
-    closing->quota_exceeded = (close_flags & HF_CLOSE_QUOTA_EXCEEDED) != 0;
-    closing->late = (close_flags & (HF_CLOSE_WAS_EXPIRED | HF_CLOSE_WAS_RETAINED)) != 0;
-}
-
-/* ---- a settle of what is closed already --------------------------------------------------------------------- */
-
-#define HF_SETTLE_TOLD_FLAGS \
-    (HF_CLOSE_FAILURE | HF_CLOSE_USAGE | HF_CLOSE_HAS_CACHED | HF_CLOSE_HAS_CACHE_WRITE | HF_CLOSE_REF)
-
-static bool hf_settle_same(const struct hf_segment *seg, const struct hf_shm_slot *slot,
-                           const struct hf_told *told, uint32_t close_flags, uint64_t tokens, uint64_t cost)
-{
-    char ref[64];
-    uint32_t ref_bytes = hf_slot_load_text(slot->slot_ref, slot->slot_ref_bytes, ref);
-    uint64_t told_tokens;
-    uint64_t told_cost;
-    uint32_t source;
-    if (!hf_settle_actual(seg, slot, told, &told_tokens, &told_cost, &source)) {
-        return false;
-    }
-    if ((close_flags & HF_CLOSE_REF) != 0 &&
-        (ref_bytes != told->ref_bytes || memcmp(ref, told->ref, ref_bytes) != 0)) {
-        return false;
-    }
-    return tokens == told_tokens && cost == told_cost && source == (close_flags & HF_CLOSE_SOURCE_MASK) &&
-           hf_load_rlx_u64(&slot->slot_usage_input) == told->input &&           /* relaxed: E13 */
-           hf_load_rlx_u64(&slot->slot_usage_cached) == told->cached &&         /* relaxed: E13 */
-           hf_load_rlx_u64(&slot->slot_usage_cache_write) == told->cache_write; /* relaxed: E13 */
-}
-
-static int hf_settle_closed(struct hf_close *close, const struct hf_told *told,
-                            struct holdfast_closing *closing)
-{
-    const struct hf_shm_slot *slot = close->found.slot;
-    enum hf_state state = hf_st_state(close->found.st);
-    if (state != HF_STATE_SETTLED && state != HF_STATE_LATE && state != HF_STATE_DISPUTED) {
-        return hf_close_refuse(closing, HOLDFAST_REASON_ALREADY_CLOSED);
-    }
-    uint32_t close_flags = hf_load_rlx_u32(&slot->slot_close);    /* relaxed: E13 */
-    uint64_t tokens = hf_load_rlx_u64(&slot->slot_actual_tokens); /* relaxed: E13 */
-    uint64_t cost = hf_load_rlx_u64(&slot->slot_actual_cost);     /* relaxed: E13 */
-    struct hf_shm_hold hold;
-    hf_slot_hold(slot, close->found.st, &hold);
-    bool same = (close_flags & HF_SETTLE_TOLD_FLAGS) == (told->close_flags & HF_SETTLE_TOLD_FLAGS) &&
-                hf_settle_same(close->handle->seg, slot, told, close_flags, tokens, cost);
-    hf_fence_acq();
-    if (hf_st_gen(hf_commit_read_st(slot)) != hf_st_gen(close->found.st)) { /* E13, E16: freed meanwhile */
-        return HF_CLOSE_AGAIN;
-    }
-    if (!same) {
-        return hf_close_refuse(closing, HOLDFAST_REASON_ALREADY_CLOSED);
-    }
-    closing->replayed = 1;
-    if (state == HF_STATE_DISPUTED) {
-        closing->kind = HOLDFAST_CLOSED_DISPUTED;
-        return hf_close_refuse(closing, HOLDFAST_REASON_OVERAGE);
-    }
-    hf_settle_answer(&hold, tokens, cost, close_flags, closing);
-    return HOLDFAST_OK;
-}
-
-/* ---- a settle that closes ----------------------------------------------------------------------------------- */
-
-/* Writes what the closing is, before W. Holds the claim. */
-static void hf_settle_write(struct hf_shm_slot *slot, const struct hf_told *told, uint64_t tokens,
-                            uint64_t cost, uint64_t expired_ms, uint32_t close_flags)
-{
-    hf_store_rlx_u64(&slot->slot_actual_tokens, tokens);                /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_actual_cost, cost);                    /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_usage_input, told->input);             /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_usage_cached, told->cached);           /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_usage_cache_write, told->cache_write); /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_expired_ms, expired_ms);               /* relaxed: E10 */
-    hf_store_rlx_u32(&slot->slot_close, close_flags);                   /* relaxed: E10 */
-    slot->slot_ref_bytes = (uint8_t)told->ref_bytes; /* plain: the claimant alone, published by W (E10) */
-    if (told->ref_bytes != 0) {
-        hf_slot_store_text(slot->slot_ref, told->ref, told->ref_bytes);
-    }
-}
-
-/* Whether a bucket with this word is over its limit, in a window that still runs. */
-static bool hf_settle_below_zero(const struct hf_segment *seg, const struct hf_shm_policy *policy,
-                                 const struct hf_op *op, uint32_t bit, uint64_t value,
-                                 const uint32_t *windows_now)
-{
-    uint32_t layer = bit / HF_SHM_ROW_BUCKETS;
-    uint32_t window = bit % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS;
-    uint32_t dimension = bit % HF_SHM_DIMS;
-    const struct hf_shm_row_policy *row = hf_lookup_row(seg, policy, op->rows[layer]);
-    if (row == NULL || op->windows[window] != windows_now[window]) {
-        return false;
-    }
-    uint64_t limit = row->rpl_limits[window][dimension]; /* plain: read-only once published */
-    if (limit == HF_SHM_UNKNOWN || value <= limit) {
-        return false;
-    }
-    if (layer == 1 && dimension == HF_DIM_COST) {
-        struct hf_u128 credit = hf_commit_read_bucket(&seg->rows[op->rows[1]].row_credits[window]); /* E12 */
-        limit += hf_bucket_window(credit) == op->windows[window] ? hf_bucket_value(credit) : 0;
-    }
-    return value > limit;
-}
-
-/* Reads the buckets of op and foretells them. HOLDFAST_REASON_NONE or _INVALID_AMOUNT (above the range); *exceeded. */
-static int hf_settle_foretell(const struct hf_segment *seg, const struct hf_op *op, uint64_t now_ms,
-                              struct hf_u128 *words, bool *exceeded)
-{
-    uint32_t windows_now[HF_SHM_WINDOWS];
-    hf_window_ids(now_ms, windows_now);
-    uint32_t tenant = hf_load_rlx_u32(&seg->slots[op->slot_idx].slot_tenant); /* relaxed: E13 */
-    const struct hf_shm_policy *policy = hf_lookup_policy(seg, hf_path_generation(seg, tenant));
-    *exceeded = false;
-    uint32_t n = 0;
-    for (uint64_t mask = op->mask; mask != 0; mask &= mask - 1, n++) {
-        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
-        const struct hf_u128 *bucket = hf_commit_bucket(seg, op->rows, bit);
-        struct hf_u128 after;
-        if (bucket == NULL) {
-            words[n] = (struct hf_u128){0, 0};
-            continue;
-        }
-        words[n] = after = hf_commit_read_bucket(bucket); /* E12 */
-        int64_t change = op->change[bit % HF_SHM_DIMS];
-        bool acts = hf_commit_bucket_after(op, bit, words[n], &after);
-        if (acts && change > 0 && hf_bucket_value(words[n]) + (uint64_t)change > HF_AMOUNT_MAX) {
-            return HOLDFAST_REASON_INVALID_AMOUNT;
-        }
-        *exceeded |= acts && policy != NULL &&
-                     hf_settle_below_zero(seg, policy, op, bit, hf_bucket_value(after), windows_now);
-    }
-    return HOLDFAST_REASON_NONE;
-}
-
-/* One round with the claim held. HF_CLOSE_AGAIN: look again. */
-static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
-                           struct holdfast_closing *closing)
-{
-    struct hf_segment *seg = close->handle->seg;
-    struct hf_shm_slot *slot = close->found.slot;
-    struct hf_u128 word;
-    struct hf_op op;
-    uint64_t now_ms;
-    /* Ready and state first: nothing is written into a slot that is closed for good. */
-    int code = hf_close_prepare(close, HF_KIND_DISPUTE, &word, &op, &now_ms);
-    if (code != HF_OK) {
-        return code;
-    }
-    enum hf_state state = hf_st_state(close->found.st);
-    bool late = state == HF_STATE_EXPIRED || state == HF_STATE_RETAINED;
-    uint64_t tokens;
-    uint64_t cost;
-    uint32_t source;
-    if (!hf_settle_actual(seg, slot, told, &tokens, &cost, &source)) {
-        return hf_close_refuse(closing, HOLDFAST_REASON_INVALID_AMOUNT);
-    }
-    struct hf_shm_hold hold;
-    hf_slot_hold(slot, close->found.st, &hold);
-    uint32_t close_flags = told->close_flags | source |
-                           (state == HF_STATE_EXPIRED ? HF_CLOSE_WAS_EXPIRED : 0) |
-                           (state == HF_STATE_RETAINED ? HF_CLOSE_WAS_RETAINED : 0);
-    hf_settle_answer(&hold, tokens, cost, close_flags, closing);
-    bool over = (closing->overage.tokens != HOLDFAST_UNKNOWN && closing->overage.tokens != 0) ||
-                (closing->overage.cost_micros != HOLDFAST_UNKNOWN && closing->overage.cost_micros != 0);
-    bool dispute =
-        over && (hf_load_rlx_u32(&slot->slot_flags) & HF_SLOT_OVERAGE_FAIL) != 0; /* relaxed: E13 */
-    uint64_t expired_ms = late ? hf_st_time_ms(close->found.st) : 0;
-    hf_settle_write(slot, told, tokens, cost, expired_ms, close_flags);
-    enum hf_kind kind = dispute ? HF_KIND_DISPUTE : late ? HF_KIND_LATE : HF_KIND_SETTLE;
-    if (!hf_commit_describe(seg, close->found.slot_idx, kind, op.seq, now_ms, &op, NULL) ||
-        hf_st_gen(op.st_before) != hf_st_gen(close->found.st)) {
-        return HF_CLOSE_AGAIN;
-    }
-    struct hf_u128 words[HF_SHM_PATH_BUCKETS];
-    bool exceeded;
-    int reason = hf_settle_foretell(seg, &op, now_ms, words, &exceeded);
-    if (!dispute && !hf_meter_slot_room(seg, slot, 0, cost == HF_UNKNOWN ? hold.hold_cost : cost)) {
-        reason = HOLDFAST_REASON_INVALID_AMOUNT;
-    }
-    if (reason != HOLDFAST_REASON_NONE) {
-        return hf_commit_unchanged(&seg->tenants[hf_load_rlx_u32(&slot->slot_tenant)],
-                                   word) /* relaxed: E13 */
-                   ? hf_close_refuse(closing, reason)
-                   : HF_CLOSE_AGAIN;
-    }
-    if (exceeded) {
-        close_flags |= HF_CLOSE_QUOTA_EXCEEDED;
-        closing->quota_exceeded = 1;
-        hf_store_rlx_u32(&slot->slot_close, close_flags); /* relaxed: E10 */
-    }
-    code = hf_close_run(close, word, &op, now_ms, words);
-    if (code != HF_OK) {
-        return code;
-    }
-    if (dispute) {
-        hf_close_clear(closing);
-        closing->kind = HOLDFAST_CLOSED_DISPUTED;
-        return hf_close_refuse(closing, HOLDFAST_REASON_OVERAGE);
-    }
-    return HOLDFAST_OK;
-}
-
-static bool hf_settle_may(enum hf_state state)
-{
-    return state == HF_STATE_HELD || state == HF_STATE_DISPATCHED || state == HF_STATE_EXPIRED ||
-           state == HF_STATE_RETAINED;
-}
-
-/* Finds, claims, rounds. HF_CLOSE_AGAIN: everything again. */
-static int hf_settle_once(struct hf_close *close, const struct hf_told *told,
-                          struct holdfast_closing *closing)
-{
-    struct holdfast *handle = close->handle;
-    hf_close_clear(closing);
-    int reason = hf_close_find(close);
-    if (reason == HOLDFAST_REASON_UNKNOWN_RESERVATION) {
-        hf_alarm(handle->seg, HF_ALARM_UNKNOWN_SETTLE, 1);
-    }
-    if (reason != HOLDFAST_REASON_NONE) {
-        return hf_close_refuse(closing, reason);
-    }
-    if (!hf_settle_may(hf_st_state(close->found.st))) {
-        return hf_settle_closed(close, told, closing);
-    }
-    struct hf_shm_slot *slot = close->found.slot;
-    if (!hf_slot_claim(handle, slot)) {
-        /* A live process is settling this very reservation: it may be done already. */
-        struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
-        if (st.lo != close->found.st.lo || st.hi != close->found.st.hi) {
-            return HF_CLOSE_AGAIN;
-        }
-        hf_alarm(handle->seg, HF_ALARM_BUSY, 1);
-        return hf_close_refuse(closing, HOLDFAST_REASON_BUSY);
-    }
-    int rc = HF_CLOSE_AGAIN;
-    for (uint32_t round = 0; rc == HF_CLOSE_AGAIN && round < HF_CLOSE_ROUNDS; round++) {
-        uint32_t gen = hf_st_gen(close->found.st);
-        rc = hf_settle_round(close, told, closing);
-        if (rc == HF_EBUSY) {
-            rc = HF_CLOSE_AGAIN;
-        }
-        if (rc == HF_CLOSE_AGAIN) {
-            struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
-            if (hf_st_gen(st) != gen || !hf_settle_may(hf_st_state(st))) {
-                break; /* closed by another in between, or not this reservation any more */
-            }
-            close->found.st = st;
-            hf_client_backoff(handle, round);
-        }
-    }
-    hf_slot_unclaim(slot);
-    return rc;
-}
-
-int holdfast_settle(struct holdfast *handle, const char *id, uint64_t hold,
-                    const struct holdfast_usage *usage, int outcome, const char *ref,
-                    struct holdfast_closing *closing)
-{
-    struct hf_close close;
-    struct hf_told told;
-    if (closing == NULL) {
-        return HOLDFAST_INVALID;
-    }
-    hf_close_clear(closing);
-    int rc = hf_close_start(&close, handle, id, hold, &closing->reason);
-    if (rc != HOLDFAST_OK) {
-        return rc;
-    }
-    int reason = hf_settle_told(usage, outcome, ref, &told);
-    if (reason != HOLDFAST_REASON_NONE) {
-        return hf_close_refuse(closing, reason);
-    }
-    for (uint32_t round = 0; round < HF_CLOSE_ROUNDS; round++) {
-        rc = hf_settle_once(&close, &told, closing);
-        if (rc >= 0) {
-            return rc;
-        }
-        if (rc != HF_CLOSE_AGAIN) {
-            return hf_client_fault(handle, rc);
-        }
-    }
-    hf_close_clear(closing);
-    return hf_close_refuse(closing, HOLDFAST_REASON_BUSY);
 }

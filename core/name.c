@@ -42,13 +42,32 @@ size_t hf_utf8_decode(const char *bytes, size_t len, uint32_t *code_point)
     return need;
 }
 
-bool hf_name_valid(const char *bytes, size_t len)
+/* How many bytes at the start, in whole words, are printable ASCII: most ids are that and nothing else. */
+static size_t printable_ascii(const char *bytes, size_t len)
 {
+    const uint64_t ones = UINT64_C(0x0101010101010101);
+    const uint64_t tops = UINT64_C(0x8080808080808080);
     size_t i = 0;
 
+    for (; i + 8 <= len; i += 8) {
+        uint64_t word;
+
+        memcpy(&word, bytes + i, 8);
+        /* The top bit of a byte shows: not ASCII; below 0x20 (the subtraction borrows); 0x7F (the addition carries). */
+        if (((word | (word - ones * 0x20) | (word + ones)) & tops) != 0) {
+            break;
+        }
+    }
+    return i;
+}
+
+bool hf_name_valid(const char *bytes, size_t len)
+{
     if (len == 0 || len > HF_NAME_BYTES_MAX) {
         return false;
     }
+    size_t i = printable_ascii(bytes, len);
+
     while (i < len) {
         uint32_t code_point;
         size_t step = hf_utf8_decode(bytes + i, len - i, &code_point);

@@ -203,7 +203,11 @@ int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_v
     if (rc != HF_OK) {
         return rc;
     }
-    view->now_ms = hf_clock_now_ms(seg);
+    struct hf_clock_now now;
+    hf_clock_read(seg, &now);
+    view->now_ms = now.now_ms;
+    view->elapsed_ms = now.elapsed_ms;
+    view->mono_ms = now.mono_ms;
     for (uint32_t round = 0; round < HF_VIEW_ROUNDS; round++) {
         if (view->now_ms > HF_CLOCK_MS_MAX) {
             return HF_ECORRUPT;

@@ -56,7 +56,9 @@ uint32_t hf_path_generation(const struct hf_segment *seg, uint32_t tenant_idx);
 /* Buckets of a path as they stood under one W. */
 struct hf_view {
     struct hf_u128 word; /* W: everything up to it is in the words below */
-    uint64_t now_ms;
+    uint64_t now_ms;     /* not before any window that a bucket shows */
+    uint64_t elapsed_ms; /* of the same look at the clock */
+    uint64_t mono_ms;
     uint32_t windows[HF_SHM_WINDOWS];
     struct hf_u128 words[HF_SHM_PATH_BUCKETS]; /* as path->buckets */
     uint64_t values[HF_SHM_PATH_BUCKETS];      /* in the window of now; 0 when that is new */

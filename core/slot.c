@@ -152,7 +152,7 @@ void hf_slot_fill_round(struct hf_shm_slot *slot, const struct hf_slot_round *ro
 /* ---- finding ------------------------------------------------------------------------------------------------ */
 
 static bool hf_slot_by_token(const struct hf_segment *seg, const char *id, uint32_t id_bytes, uint64_t token,
-                             uint64_t now_ms, struct hf_found *found)
+                             struct hf_found *found)
 {
     uint64_t slot_plus_1 = token >> 20;
     if (slot_plus_1 == 0 || slot_plus_1 > seg->slots_cnt) {
@@ -161,7 +161,8 @@ static bool hf_slot_by_token(const struct hf_segment *seg, const char *id, uint3
     found->slot_idx = (uint32_t)slot_plus_1 - 1U;
     found->slot = &seg->slots[found->slot_idx];
     found->st = hf_commit_read_st(found->slot); /* E13 */
-    if (hf_st_gen(found->st) != (token & 0xfffffU) || !hf_index_known(seg, found->st, now_ms)) {
+    if (hf_st_gen(found->st) != (token & 0xfffffU) ||
+        !(hf_slot_open(found->st) || hf_index_known(seg, found->st, hf_clock_now_ms(seg)))) {
         return false;
     }
     char text[64];
@@ -173,8 +174,8 @@ enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint3
                                   struct hf_found *found)
 {
     struct hf_segment *seg = handle->seg;
-    uint64_t now_ms = hf_clock_now_ms(seg);
-    if (token == 0 || !hf_slot_by_token(seg, id, id_bytes, token, now_ms, found)) {
+    if (token == 0 || !hf_slot_by_token(seg, id, id_bytes, token, found)) {
+        uint64_t now_ms = hf_clock_now_ms(seg);
         uint32_t hash = hf_index_hash(seg, id, id_bytes);
         enum hf_index_result rc =
             hf_index_find(seg, hash, id, id_bytes, now_ms, &found->slot_idx, &found->st);

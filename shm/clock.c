@@ -121,6 +121,19 @@ uint64_t hf_clock_now_ms(const struct hf_segment *seg)
     return now_and_mono(seg->header, &mono);
 }
 
+void hf_clock_read(const struct hf_segment *seg, struct hf_clock_now *now)
+{
+    if (seg->injected) {
+        now->now_ms = hf_load_acq_u64(&seg->header->clk_injected_ms); /* E2 acquire -> hf_clock_inject */
+        now->elapsed_ms = now->now_ms;
+        now->mono_ms = hf_clock_mono_ms();
+        return;
+    }
+    now->now_ms = now_and_mono(seg->header, &now->mono_ms);
+    /* plain: fixed by the creator. */
+    now->elapsed_ms = now->mono_ms + hf_load_rlx_u64(&seg->header->clk_elapsed_off_ms);
+}
+
 uint64_t hf_clock_elapsed_ms(const struct hf_segment *seg)
 {
     if (seg->injected)

@@ -15,6 +15,14 @@ uint64_t hf_clock_mono_ns(void);
  * counter; after them the last consistent fields it could read (a stopped daemon must not stop workers). */
 uint64_t hf_clock_now_ms(const struct hf_segment *seg);
 
+/* Authority time and elapsed scale of one look, with the coarse clock they come from: one call for an operation. */
+struct hf_clock_now {
+    uint64_t now_ms;
+    uint64_t elapsed_ms;
+    uint64_t mono_ms;
+};
+void hf_clock_read(const struct hf_segment *seg, struct hf_clock_now *now);
+
 /* Elapsed scale on which deadlines run: the injected clock, else CLOCK_MONOTONIC + clk_elapsed_off_ms. */
 uint64_t hf_clock_elapsed_ms(const struct hf_segment *seg);
 

@@ -20,16 +20,21 @@ bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word
     return hf_load_rlx_u64(&tenant->ten_word.lo) == word.lo; /* relaxed: E11 */
 }
 
-struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS],
-                                 uint32_t bit)
-{
-    uint32_t layer = bit / HF_SHM_ROW_BUCKETS;
-    uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
-    if (layer >= HF_SHM_LAYERS) {
-        return NULL;
+/* Division by constants, done once for each of the 45 bits. */
+#define HF_BIT(n)                                                                            \
+    {                                                                                        \
+        (n) / HF_SHM_ROW_BUCKETS, (n) % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS, (n) % HF_SHM_DIMS, \
+            (n) % HF_SHM_ROW_BUCKETS                                                         \
     }
-    struct hf_shm_row *row = hf_segment_row(seg, rows[layer]);
-    return row == NULL ? NULL : &row->row_buckets[in_row / HF_SHM_DIMS][in_row % HF_SHM_DIMS];
+#define HF_BITS5(n) HF_BIT(n), HF_BIT((n) + 1), HF_BIT((n) + 2), HF_BIT((n) + 3), HF_BIT((n) + 4)
+
+static const struct hf_commit_bit hf_commit_bits[HF_SHM_PATH_BUCKETS] = {
+    HF_BITS5(0),  HF_BITS5(5),  HF_BITS5(10), HF_BITS5(15), HF_BITS5(20),
+    HF_BITS5(25), HF_BITS5(30), HF_BITS5(35), HF_BITS5(40)};
+
+struct hf_commit_bit hf_commit_bit(uint32_t bit)
+{
+    return hf_commit_bits[bit < HF_SHM_PATH_BUCKETS ? bit : 0];
 }
 
 /* v + change, kept in the range of amounts. Callers have checked the range before W was moved, so the
@@ -44,24 +49,30 @@ static uint64_t hf_commit_add(uint64_t v, int64_t change)
     return v > HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : v;
 }
 
-bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before,
-                            struct hf_u128 *after)
+/* In line for the committer's loop; the function below is the same for others. */
+static inline bool hf_commit_after(const struct hf_op *op, uint32_t n, struct hf_u128 before,
+                                   struct hf_u128 *after)
 {
+    const struct hf_op_bucket *bucket = &op->buckets[n];
     if (hf_bucket_tag(before) >= op->seq) {
         return false;
     }
-    uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
-    uint32_t window = op->windows[in_row / HF_SHM_DIMS];
-    int64_t change = op->change[in_row % HF_SHM_DIMS];
+    uint32_t window = op->windows[bucket->window];
     uint64_t value = hf_bucket_value(before);
-    if (hf_bucket_window(before) != window) {
-        if (!op->opens || hf_bucket_window(before) > window) {
+    uint32_t seen = hf_bucket_window(before);
+    if (__builtin_expect(seen != window, 0)) {
+        if (!op->opens || seen > window) {
             return false; /* its window is over: the receipt carries it, the live window does not */
         }
         value = 0;
     }
-    *after = hf_bucket_make(hf_commit_add(value, change), window, op->seq);
+    *after = hf_bucket_make(hf_commit_add(value, op->change[bucket->dimension]), window, op->seq);
     return true;
+}
+
+bool hf_commit_bucket_after(const struct hf_op *op, uint32_t n, struct hf_u128 before, struct hf_u128 *after)
+{
+    return hf_commit_after(op, n, before, after);
 }
 
 static bool hf_commit_credit_after(const struct hf_op *op, struct hf_u128 before, struct hf_u128 *after)
@@ -77,7 +88,7 @@ static bool hf_commit_credit_after(const struct hf_op *op, struct hf_u128 before
 
 static void hf_commit_apply_credit(const struct hf_segment *seg, const struct hf_op *op)
 {
-    struct hf_shm_row *row = hf_segment_row(seg, op->rows[1]);
+    struct hf_shm_row *row = hf_segment_row(seg, op->credit_row);
     struct hf_u128 after;
     if (row == NULL) {
         return;
@@ -92,16 +103,11 @@ static void hf_commit_apply_credit(const struct hf_segment *seg, const struct hf
 
 static void hf_commit_apply(const struct hf_segment *seg, const struct hf_op *op, const struct hf_u128 *words)
 {
-    uint32_t n = 0;
-    for (uint64_t mask = op->mask; mask != 0; mask &= mask - 1, n++) {
-        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
-        struct hf_u128 *bucket = hf_commit_bucket(seg, op->rows, bit);
+    for (uint32_t n = 0; n < op->buckets_cnt; n++) {
+        struct hf_u128 *bucket = op->buckets[n].word;
         struct hf_u128 after;
-        if (bucket == NULL) {
-            continue;
-        }
         struct hf_u128 before = words != NULL ? words[n] : hf_commit_read_bucket(bucket); /* E12 */
-        if (hf_commit_bucket_after(op, bit, before, &after)) {
+        if (hf_commit_after(op, n, before, &after)) {
             /* E12 acqrel. One try is enough: until A says so, op alone may change this bucket, so a failure
              * means that it has been applied. CRASH before or after: the tag tells the next helper. */
             hf_cas_acqrel_u128(bucket, before, after);
@@ -239,10 +245,34 @@ static void hf_commit_describe_credit(const struct hf_shm_slot *slot, struct hf_
 {
     const struct hf_shm_credit_note *note =
         (const struct hf_shm_credit_note *)(const void *)((const uint8_t *)slot + HF_SHM_CREDIT_OFF);
-    op->mask = 0;
+    op->buckets_cnt = 0;
+    op->credit_row = hf_load_rlx_u32(&slot->slot_rows[1]);                             /* relaxed: E11 */
     op->credit_window = hf_load_rlx_u32(&note->crd_window) % HF_SHM_WINDOWS;           /* relaxed: E11 */
     op->credit_micros = (int64_t)hf_load_rlx_u64((const uint64_t *)&note->crd_micros); /* relaxed: E11 */
     op->windows[op->credit_window] = hf_load_rlx_u32(&note->crd_window_id);            /* relaxed: E11 */
+}
+
+/* The buckets of the slot's path; rows that cannot be are left out. */
+static void hf_commit_describe_buckets(const struct hf_segment *seg, const struct hf_shm_slot *slot,
+                                       struct hf_op *op)
+{
+    uint64_t mask =
+        hf_load_rlx_u64(&slot->slot_mask) & ((1ULL << HF_SHM_PATH_BUCKETS) - 1); /* relaxed: E11 */
+    struct hf_shm_row *rows[HF_SHM_LAYERS];
+    uint32_t n = 0;
+    for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
+        rows[i] = hf_segment_row(seg, hf_load_rlx_u32(&slot->slot_rows[i])); /* relaxed: E11 */
+    }
+    for (; mask != 0; mask &= mask - 1) {
+        struct hf_commit_bit bit = hf_commit_bits[__builtin_ctzll(mask)];
+        if (rows[bit.layer] != NULL) {
+            op->buckets[n].word = &rows[bit.layer]->row_buckets[bit.window][bit.dimension];
+            op->buckets[n].window = bit.window;
+            op->buckets[n].dimension = bit.dimension;
+            n++;
+        }
+    }
+    op->buckets_cnt = n;
 }
 
 bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
@@ -260,17 +290,14 @@ bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf
     op->change[0] = op->change[1] = op->change[2] = 0;
     op->credit_micros = 0;
     op->credit_window = 0;
+    op->credit_row = HF_SHM_NONE;
+    op->buckets_cnt = 0;
     if (applied != NULL) {
         *applied = hf_st_seq(st) == seq;
         if (*applied) {
-            op->mask = 0;
             op->st_after = st;
             return true;
         }
-    }
-    op->mask = hf_load_rlx_u64(&slot->slot_mask) & ((1ULL << HF_SHM_PATH_BUCKETS) - 1); /* relaxed: E11 */
-    for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
-        op->rows[i] = hf_load_rlx_u32(&slot->slot_rows[i]); /* relaxed: E11 */
     }
     for (uint32_t i = 0; i < 4; i++) {
         op->windows[i] = hf_load_rlx_u32(&slot->slot_windows[i]); /* relaxed: E11 */
@@ -278,8 +305,8 @@ bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf
     op->windows[4] = 0;
     if (kind == HF_KIND_CREDIT) {
         hf_commit_describe_credit(slot, op);
-    } else if (kind == HF_KIND_DISPATCH || kind == HF_KIND_RETAIN) {
-        op->mask = 0; /* no amount changes */
+    } else if (kind != HF_KIND_DISPATCH && kind != HF_KIND_RETAIN) { /* these change no amount */
+        hf_commit_describe_buckets(seg, slot, op);
     }
     bool right = hf_commit_changes(slot, state, ordinal, op);
     op->st_after = hf_st_make(seq, kind == HF_KIND_EXTEND ? ordinal + 1U : ordinal,
@@ -292,7 +319,10 @@ bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf
 /* Helps the operation that word names. HF_OK: it is applied. HF_EBUSY: W has moved on. HF_ECORRUPT. */
 static int hf_commit_help(struct hf_segment *seg, struct hf_shm_tenant *tenant, struct hf_u128 word)
 {
-    struct hf_op op = {.kind = HF_KIND_NONE, .seq = hf_word_seq(word)};
+    struct hf_op op; /* large: not zeroed */
+    op.kind = HF_KIND_NONE;
+    op.seq = hf_word_seq(word);
+    op.buckets_cnt = 0;
     bool applied = false;
     if (hf_word_kind(word) != HF_KIND_NONE) {
         uint32_t slot_idx = hf_word_slot(word);
@@ -379,7 +409,11 @@ int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_
         if (hf_word_kind(word) == HF_KIND_NONE || hf_word_slot(word) != slot_idx) {
             return HF_OK;
         }
-        struct hf_op none = {.kind = HF_KIND_NONE, .seq = hf_word_seq(word) + 1};
+        struct hf_op none;
+        none.kind = HF_KIND_NONE;
+        none.slot_idx = 0;
+        none.seq = hf_word_seq(word) + 1;
+        none.buckets_cnt = 0;
         if (hf_commit_run(seg, tenant_idx, word, &none, hf_word_time_ms(word), NULL)) {
             return HF_OK;
         }

@@ -16,6 +16,13 @@
 #define HF_COMMIT_READY_TRIES 4096U /* rounds of hf_commit_ready() before it answers HF_EBUSY */
 #define HF_COMMIT_PAUSES      20U   /* pauses for a live committer before helping it */
 
+/* One bucket of an operation: where it is, and what the operation does to it. */
+struct hf_op_bucket {
+    struct hf_u128 *word;
+    uint32_t window; /* kind */
+    uint32_t dimension;
+};
+
 /* An operation, copied from its slot before W is moved: whoever applies it reads no slot any more. */
 struct hf_op {
     enum hf_kind kind;
@@ -23,13 +30,14 @@ struct hf_op {
     uint64_t seq;             /* of this operation: s + 1 */
     struct hf_u128 st_before; /* slot state it starts from */
     struct hf_u128 st_after;
-    uint64_t mask; /* buckets, bit layer*15 + window*3 + dimension */
-    uint32_t rows[HF_SHM_LAYERS];
+    uint32_t buckets_cnt;
+    uint32_t credit_row; /* credit: the team's row */
     uint32_t windows[HF_SHM_WINDOWS];
     int64_t change[HF_SHM_DIMS];
     bool opens;             /* reserve: the first of a newer window starts it */
     uint32_t credit_window; /* credit: kind, window id is windows[kind] */
     int64_t credit_micros;
+    struct hf_op_bucket buckets[HF_SHM_PATH_BUCKETS]; /* in the order of the mask's bits */
 };
 
 /* Reads W as low, high, low: a whole word, or false when it changed meanwhile. */
@@ -79,12 +87,16 @@ bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 w
 /* Daemon: makes W of the tenant name this slot no more. HF_OK, HF_EBUSY, HF_ECORRUPT. */
 int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx);
 
-/* The value of a bucket after op, given its word; false when op leaves it alone (newer window, or applied). */
-bool hf_commit_bucket_after(const struct hf_op *op, uint32_t bit, struct hf_u128 before,
-                            struct hf_u128 *after);
+/* The value of bucket n of op after it, given its word; false when op leaves it alone (newer window, or applied). */
+bool hf_commit_bucket_after(const struct hf_op *op, uint32_t n, struct hf_u128 before, struct hf_u128 *after);
 
-/* The bucket a mask bit of a path stands for; NULL when its row cannot be. */
-struct hf_u128 *hf_commit_bucket(const struct hf_segment *seg, const uint32_t rows[HF_SHM_LAYERS],
-                                 uint32_t bit);
+/* Layer, window and dimension that a bit of a path's mask stands for. */
+struct hf_commit_bit {
+    uint8_t layer;
+    uint8_t window;
+    uint8_t dimension;
+    uint8_t in_row;
+};
+struct hf_commit_bit hf_commit_bit(uint32_t bit);
 
 #endif

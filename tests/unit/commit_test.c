@@ -35,13 +35,12 @@ static struct hf_op die_within(struct hf_segment *seg, uint32_t slot_idx, enum h
     assert_true(hf_commit_describe(seg, slot_idx, kind, hf_word_seq(word) + 1, HF_TEST_NOW_MS, &op, NULL));
     struct hf_u128 next = hf_word_make(op.seq, kind, slot_idx, HF_TEST_NOW_MS);
     assert_true(hf_cas_acqrel_u128(&tenant->ten_word, word, next));
-    uint64_t mask = done == DONE_WORD ? 0 : done == DONE_FIRST_BUCKET ? op.mask & -op.mask : op.mask;
-    for (; mask != 0; mask &= mask - 1) {
-        uint32_t bit = (uint32_t)__builtin_ctzll(mask);
-        struct hf_u128 *bucket = hf_commit_bucket(seg, op.rows, bit);
+    uint32_t cnt = done == DONE_WORD ? 0 : done == DONE_FIRST_BUCKET ? op.buckets_cnt != 0 : op.buckets_cnt;
+    for (uint32_t n = 0; n < cnt; n++) {
+        struct hf_u128 *bucket = op.buckets[n].word;
         struct hf_u128 before = *bucket;
         struct hf_u128 after;
-        if (hf_commit_bucket_after(&op, bit, before, &after)) {
+        if (hf_commit_bucket_after(&op, n, before, &after)) {
             assert_true(hf_cas_acqrel_u128(bucket, before, after));
         }
     }
@@ -209,21 +208,24 @@ static void a_lost_word_changes_nothing(void **state)
 static void windows_never_go_back(void **state)
 {
     (void)state;
-    struct hf_op op = {.seq = 9, .windows = {7, 0, 0, 0, 0}, .change = {0, -5, 0}};
+    struct hf_op op = {.seq = 9,
+                       .windows = {7, 0, 0, 0, 0},
+                       .change = {0, -5, 0},
+                       .buckets_cnt = 1,
+                       .buckets = {{.window = 0, .dimension = 1}}};
     struct hf_u128 after;
-    uint32_t bit = 1; /* key, minute, tokens */
-    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 8, 3), &after));
-    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 6, 3), &after));
-    assert_true(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 7, 3), &after));
+    assert_false(hf_commit_bucket_after(&op, 0, hf_bucket_make(50, 8, 3), &after));
+    assert_false(hf_commit_bucket_after(&op, 0, hf_bucket_make(50, 6, 3), &after));
+    assert_true(hf_commit_bucket_after(&op, 0, hf_bucket_make(50, 7, 3), &after));
     assert_int_equal(hf_bucket_value(after), 45);
     assert_int_equal(hf_bucket_tag(after), 9);
-    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 7, 9), &after));
+    assert_false(hf_commit_bucket_after(&op, 0, hf_bucket_make(50, 7, 9), &after));
     op.opens = true;
     op.change[1] = 5;
-    assert_true(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 6, 3), &after));
+    assert_true(hf_commit_bucket_after(&op, 0, hf_bucket_make(50, 6, 3), &after));
     assert_int_equal(hf_bucket_value(after), 5);
     assert_int_equal(hf_bucket_window(after), 7);
-    assert_false(hf_commit_bucket_after(&op, bit, hf_bucket_make(50, 8, 3), &after));
+    assert_false(hf_commit_bucket_after(&op, 0, hf_bucket_make(50, 8, 3), &after));
 }
 
 static void words_pack_and_unpack(void **state)
