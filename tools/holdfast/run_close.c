@@ -1,6 +1,7 @@
 /* dispatch, settle, release, reap: what becomes of a hold. */
 #include "tools/holdfast/run_answer.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -90,6 +91,27 @@ static const struct hf_json_field resolve_fields[S_RESOLVE_CNT] = {
 const struct hf_json_schema hf_run_settle_schema = {settle_fields, S_CNT, NULL};
 const struct hf_json_schema hf_run_resolve_schema = {resolve_fields, S_RESOLVE_CNT, NULL};
 
+/* ", input_tokens 12", or nothing for what was not told. */
+static void log_number(const struct hf_json_field *field, const struct hf_json_value *value)
+{
+    if (value->given) {
+        (void)fprintf(stderr, ", %s %" PRIu64, field->name, value->amount);
+    }
+}
+
+/* What came for an id that nobody knows is charged to no budget: it must not get lost besides. */
+static void log_unknown(const struct hf_json_value *values)
+{
+    (void)fprintf(stderr,
+                  "holdfast run: settle of the unknown reservation \"%s\", charged nowhere: outcome %s%s%s%s",
+                  values[S_ID].text, values[S_OUTCOME].text, values[S_REF].given ? ", ref " : "",
+                  values[S_REF].given ? values[S_REF].text : "", values[S_USAGE].null ? ", usage null" : "");
+    for (int i = S_INPUT; i <= S_COST; i++) {
+        log_number(&settle_fields[i], &values[i]);
+    }
+    (void)fputc('\n', stderr);
+}
+
 void hf_run_settle(struct hf_run *run, const struct hf_run_op *op, const struct hf_json_value *values)
 {
     const char *id = values[S_ID].text;
@@ -104,6 +126,9 @@ void hf_run_settle(struct hf_run *run, const struct hf_run_op *op, const struct 
     int result = holdfast_settle(run->handle, id, 0, values[S_USAGE].null ? NULL : &usage,
                                  values[S_OUTCOME].word, values[S_REF].text, &closing);
 
+    if (result == HOLDFAST_REFUSED && closing.reason == HOLDFAST_REASON_UNKNOWN_RESERVATION) {
+        log_unknown(values);
+    }
     if (result < 0) {
         hf_answer_fault(&run->out, op->name, id, result);
     } else {

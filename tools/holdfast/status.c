@@ -1,9 +1,11 @@
 /* holdfast status: how a segment and its daemon are doing. Reads only. */
+#include "persist/snapshot.h"
 #include "shm/clock.h"
 #include "shm/index.h"
 #include "shm/owner.h"
 #include "shm/segment.h"
 #include "tools/common/alarms.h"
+#include "tools/common/utc.h"
 #include "tools/holdfast/command.h"
 
 #include <inttypes.h>
@@ -64,8 +66,7 @@ static void count_slot(const struct hf_segment *seg, uint32_t idx, uint64_t now_
     cnt->open += state == HF_STATE_HELD || state == HF_STATE_DISPATCHED;
     cnt->closed += state != HF_STATE_HELD && state != HF_STATE_DISPATCHED;
     cnt->known += hf_index_known(seg, st, now_ms);
-    if (hf_persisted_gen(persisted) != hf_st_gen(st) ||
-        hf_persisted_ordinal(persisted) != hf_st_ordinal(st)) {
+    if (!hf_snapshot_written(st, persisted)) {
         uint64_t time_ms = hf_st_time_ms(st);
 
         cnt->waiting++;
@@ -76,6 +77,8 @@ static void count_slot(const struct hf_segment *seg, uint32_t idx, uint64_t now_
 static void print_identity(const struct hf_segment *seg, uint32_t state)
 {
     const struct hf_shm_header *hdr = seg->header;
+    uint64_t now_ms = hf_clock_now_ms(seg);
+    char now[HF_UTC_BYTES];
 
     (void)printf("segment    %.64s%s%s\n", hdr->hdr_segment_name, seg->path[0] == '\0' ? "" : " at ",
                  seg->path);
@@ -84,7 +87,8 @@ static void print_identity(const struct hf_segment *seg, uint32_t state)
     (void)printf("build      layout %016" PRIx64 ", version %" PRIu32 ", holdfast " HF_VERSION "\n",
                  hdr->hdr_fingerprint, hdr->hdr_version);
     (void)printf("size       %" PRIu64 " KiB\n", seg->size_bytes / 1024);
-    (void)printf("clock      %" PRIu64 " ms%s\n", hf_clock_now_ms(seg), seg->injected ? ", injected" : "");
+    hf_utc_format(now_ms, now);
+    (void)printf("clock      %s (%" PRIu64 " ms)%s\n", now, now_ms, seg->injected ? ", injected" : "");
     (void)printf("policy     generation %" PRIu32 "\n", hf_load_rlx_u32(&hdr->hdr_policy_gen));
     (void)printf("store      %.512s, as %.64s\n", hdr->hdr_store_url, hdr->hdr_store_name);
 }
