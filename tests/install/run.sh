@@ -78,7 +78,7 @@ foreach(library IN ITEMS holdfast holdfast_static)
     endforeach()
 endforeach()
 END
-CC=$cc CXX=$cxx cmake -S "$dir" -B "$dir/build" -DCMAKE_PREFIX_PATH="$prefix" >"$dir/log"
+CC=$cc CXX=$cxx cmake -G Ninja -S "$dir" -B "$dir/build" -DCMAKE_PREFIX_PATH="$prefix" >"$dir/log"
 cmake --build "$dir/build" >>"$dir/log" || { cat "$dir/log"; fail "a program does not build through find_package"; }
 (cd "$dir/build" && ctest --no-tests=error --output-on-failure >>"$dir/log") || { cat "$dir/log"; exit 1; }
 
