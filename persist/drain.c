@@ -136,6 +136,18 @@ void hf_drain_look_at_all(struct hf_drain *drain)
     drain->look_at_all = 2; /* the second finds the chunks of the dead empty of half-made slots */
 }
 
+void hf_drain_rewound(struct hf_drain *drain, uint64_t committed_ms)
+{
+    drain->in_flight = false;
+    drain->ask_first = false;
+    drain->tries = 0;
+    drain->next_try_ms = 0;
+    drain->options.committed_ms = committed_ms;
+    memset(drain->reserved, 0, drain->seg->slots_cnt * sizeof(*drain->reserved));
+    drop_texts(drain);
+    hf_drain_look_at_all(drain);
+}
+
 uint64_t hf_drain_next_try_ms(const struct hf_drain *drain)
 {
     return drain->next_try_ms;

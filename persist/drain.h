@@ -48,6 +48,9 @@ void hf_drain_close(struct hf_drain *drain);
  * chain ends before what the segment knows to be committed; _TAKEN: it goes on otherwise; others: as the store says. */
 enum hf_store_status hf_drain_resume(struct hf_drain *drain, struct hf_store_error *error);
 
+/* After hf_rewind(): what was in flight and what is remembered of the store is forgotten, every slot is looked at. */
+void hf_drain_rewound(struct hf_drain *drain, uint64_t committed_ms);
+
 /* The next cycle looks at every slot: at the start, and when a process died. */
 void hf_drain_look_at_all(struct hf_drain *drain);
 

@@ -2,6 +2,7 @@
 
 #include "persist/clockkeeper.h"
 #include "persist/reaper.h"
+#include "persist/rewind.h"
 #include "persist/temporary.h"
 #include "shm/clock.h"
 #include "shm/wake.h"
@@ -302,6 +303,31 @@ static enum hf_serve_status make_parts(struct hf_serve *serve, struct hf_error *
     return HF_SERVE_OK;
 }
 
+static void supersede(struct hf_serve *serve, const char *why)
+{
+    hf_segment_set_state(&serve->seg, HF_SEGMENT_SUPERSEDED);
+    hf_log_say(&serve->log, HF_LOG_ERROR, "the segment is superseded and admits nothing any more: %s", why);
+}
+
+/* The store lost commits: goes back with it, and loads anew what it says. */
+static enum hf_store_status rewind_segment(struct hf_serve *serve, struct hf_store_error *error)
+{
+    uint64_t now_ms = hf_clock_now_ms(&serve->seg);
+    const struct hf_rewind_options options = {.seg = &serve->seg,
+                                              .store = serve->store,
+                                              .store_name = serve->store_name,
+                                              .policy_revision = serve->policy_revision,
+                                              .now_ms = now_ms,
+                                              .log = serve->log};
+    enum hf_store_status status = hf_rewind(&options, error);
+
+    if (status == HF_STORE_OK) {
+        hf_drain_rewound(serve->drain, now_ms);
+        status = hf_publish_load(serve->publish, serve->store, serve->store_name, now_ms, error);
+    }
+    return status;
+}
+
 /* Of a segment that had a daemon before: its last batch, and which policy revision it runs under. */
 static enum hf_serve_status resume(struct hf_serve *serve, struct hf_error *err)
 {
@@ -312,6 +338,9 @@ static enum hf_serve_status resume(struct hf_serve *serve, struct hf_error *err)
         return HF_SERVE_OK;
     }
     status = hf_drain_resume(serve->drain, &error);
+    if (status == HF_STORE_BEHIND) {
+        status = rewind_segment(serve, &error);
+    }
     if (status == HF_STORE_TAKEN) {
         hf_segment_set_state(&serve->seg, HF_SEGMENT_SUPERSEDED);
         (void)hf_error_set(
@@ -488,12 +517,31 @@ static void keep_house(struct hf_serve *serve, uint64_t mono_ms)
     }
 }
 
+/* After HF_DRAIN_BEHIND. A store that does not answer now is asked again by the next cycle, which finds the same. */
+static enum hf_drain_result go_back(struct hf_serve *serve)
+{
+    struct hf_store_error error = {""};
+    enum hf_store_status status = rewind_segment(serve, &error);
+
+    if (status == HF_STORE_TAKEN) {
+        supersede(serve, error.text);
+        return HF_DRAIN_SUPERSEDED;
+    }
+    if (status != HF_STORE_OK) {
+        hf_log_say(&serve->log, HF_LOG_WARNING, "trying again: %s", error.text);
+        return HF_DRAIN_WAITING;
+    }
+    return HF_DRAIN_WORKED;
+}
+
 enum hf_drain_result hf_serve_cycle(struct hf_serve *serve)
 {
     uint64_t mono_ms = hf_clock_mono_fine_ms();
 
     hf_store_rlx_u64(&serve->seg.header->hdr_heartbeat_ms, mono_ms); /* relaxed: a gauge */
-    return hf_drain_cycle(serve->drain, mono_ms);
+    enum hf_drain_result result = hf_drain_cycle(serve->drain, mono_ms);
+
+    return result == HF_DRAIN_BEHIND ? go_back(serve) : result;
 }
 
 enum hf_drain_result hf_serve_step(struct hf_serve *serve, uint32_t *wait_ms)

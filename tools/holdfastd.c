@@ -3,7 +3,7 @@
 #include "persist/serve.h"
 
 #include "core/window.h"
-#include "shm/clock.h"
+#include "tools/common/policy_check.h"
 
 #include <errno.h>
 #include <getopt.h>
@@ -284,6 +284,16 @@ static bool told_to_end(const struct daemon *daemon, int wait_ms)
            read(daemon->signals, &info, sizeof(info)) == (ssize_t)sizeof(info);
 }
 
+/* Says everything about the policy once, its warnings too; each opening reads it again. */
+static bool check_policy(const char *path)
+{
+    struct hf_policy *policy = NULL;
+    bool good = hf_policy_check_file(path, false, stderr, &policy) == 0;
+
+    hf_policy_free(policy);
+    return good;
+}
+
 /* Opens, and tries again as long as the store is down. -1: *serve is open; else the exit status. */
 static int open_serve(struct daemon *daemon, struct hf_serve **serve)
 {
@@ -295,7 +305,6 @@ static int open_serve(struct daemon *daemon, struct hf_serve **serve)
         struct hf_error err = {.text = ""};
         enum hf_serve_status status = hf_serve_open(&daemon->options, serve, &report, &err);
 
-        hf_policy_report_print(&report, stderr);
         hf_policy_report_free(&report);
         if (status == HF_SERVE_OK) {
             return -1;
@@ -387,7 +396,7 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "holdfastd: cannot take signals: %s\n", strerror(errno));
         return EXIT_USAGE;
     }
-    status = open_serve(&daemon, &serve);
+    status = check_policy(daemon.options.policy_path) ? open_serve(&daemon, &serve) : EXIT_USAGE;
     if (status < 0) {
         say_text(HF_LOG_INFO, "ready: segment %s, %" PRIu32 " slots, store %s as %s", daemon.options.segment,
                  hf_serve_segment(serve)->slots_cnt, hf_store_url(hf_serve_store(serve)),

@@ -443,9 +443,9 @@ static void nothing_changes_by_losing_a_drained_segment(void **state)
     struct seen after;
 
     (void)state;
-    for (uint32_t round = 0; round < 6; round++) {
-        for (uint32_t i = 0; i < 400; i++) {
-            act(round * 400 + i);
+    for (uint32_t round = 0; round < 4; round++) {
+        for (uint32_t i = 0; i < 300; i++) {
+            act(round * 300 + i);
         }
         hf_test_daemon_drain(&daemon_);
         look_around(&before);

@@ -12,6 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -307,6 +308,91 @@ static void a_running_daemon_that_was_overtaken_stops(void **state)
     assert_int_equal(hf_serve_cycle(daemon_.serve), HF_DRAIN_SUPERSEDED);
 }
 
+static void copy_store(const char *to_ending, const char *from_ending)
+{
+    char command[600];
+
+    /* Quiesced: no connection is open. */
+    (void)snprintf(command, sizeof(command), "cd %s && rm -f store.db%s* && cp store.db%s store.db%s",
+                   daemon_.folder, to_ending, from_ending, to_ending);
+    if (to_ending[0] == '\0') {
+        (void)snprintf(command, sizeof(command),
+                       "cd %s && rm -f store.db-wal store.db-shm store.db && cp store.db%s store.db",
+                       daemon_.folder, from_ending);
+    }
+    assert_int_equal(system(command), 0); /* NOLINT: the folder is the test's own */
+}
+
+/* a: committed before the backup. b: its reservation before, its closing after. c: all after. */
+static void work_around_a_backup(void)
+{
+    struct holdfast_extension extension;
+    struct holdfast_answer answer;
+
+    reserve("a", "u", 10, 50);
+    settle("a", 1, 1, 20);
+    reserve("b", "u", 10, 30);
+    hf_test_daemon_drain(&daemon_);
+    hf_store_disconnect(hf_serve_store(daemon_.serve));
+    copy_store(".old", "");
+    holdfast_extension_init(&extension);
+    extension.id = "b";
+    extension.cost_micros = 40;
+    assert_int_equal(holdfast_extend(daemon_.handle, &extension, &answer), HOLDFAST_OK);
+    hf_test_daemon_drain(&daemon_);
+    settle("b", 1, 1, 7);
+    reserve("c", "u", 10, 500);
+    hf_test_daemon_drain(&daemon_);
+    assert_int_equal(hf_test_daemon_totals(&daemon_).kinds_cnt[HF_RECEIPT_RESERVATION], 3);
+}
+
+static void expect_written_again(void)
+{
+    struct hf_receipt rows[4];
+    struct hf_store_totals totals = hf_test_daemon_totals(&daemon_);
+
+    assert_int_equal(hf_test_daemon_receipts(&daemon_, "a", rows, 4), 2);
+    assert_int_equal(hf_test_daemon_receipts(&daemon_, "b", rows, 4), 3);
+    assert_int_equal(rows[1].kind, HF_RECEIPT_EXTENSION);
+    assert_int_equal(rows[1].held_cost_micros, 10);
+    assert_int_equal(rows[2].reservation_seq, rows[0].seq);
+    assert_int_equal(hf_test_daemon_receipts(&daemon_, "c", rows, 4), 1);
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_EPOCH], 2);
+    assert_int_equal(totals.conflicts_cnt, 0);
+    assert_int_equal(totals.receipts_cnt, totals.batch_rows_cnt);
+    assert_int_equal(daemon_.seg->header->hdr_alarms[HF_ALARM_COVERAGE_GAP], 1);
+    assert_non_null(strstr(daemon_.log, "the store lost commits"));
+    expect_limit(500, 27);
+}
+
+static void a_store_that_lost_commits_gets_them_again(void **state)
+{
+    uint32_t wait_ms;
+
+    (void)state;
+    work_around_a_backup();
+    hf_store_disconnect(hf_serve_store(daemon_.serve));
+    copy_store("", ".old");
+    reserve("d", "u", 1, 1);
+    for (int i = 0; i < 4; i++) {
+        (void)hf_serve_step(daemon_.serve, &wait_ms);
+    }
+    settle("d", 1, 0, 0);
+    hf_test_daemon_drain(&daemon_);
+    expect_written_again();
+}
+
+static void a_daemon_that_finds_an_old_backup_writes_again(void **state)
+{
+    (void)state;
+    work_around_a_backup();
+    hf_test_daemon_drop(&daemon_);
+    copy_store("", ".old");
+    hf_test_daemon_open(&daemon_);
+    hf_test_daemon_drain(&daemon_);
+    expect_written_again();
+}
+
 /* A worker that died between FILLING and W: its slot comes back, nothing is held. */
 static void half_made_slots_of_the_dead_are_freed(void **state)
 {
@@ -416,6 +502,8 @@ int main(void)
         CASE(no_new_epoch_while_a_worker_of_the_old_one_lives),
         CASE(a_segment_that_was_overtaken_is_superseded),
         CASE(a_running_daemon_that_was_overtaken_stops),
+        CASE(a_store_that_lost_commits_gets_them_again),
+        CASE(a_daemon_that_finds_an_old_backup_writes_again),
         CASE(half_made_slots_of_the_dead_are_freed),
         CASE(jumps_of_the_clock_are_taken_after_a_minute),
     };
