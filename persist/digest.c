@@ -96,11 +96,11 @@ static void put_number(struct hf_digest *digest, uint64_t number)
     put(digest, digits + at, sizeof(digits) - at);
 }
 
-/* name=, with room for `bytes` more. */
-static bool put_key(struct hf_digest *digest, const char *name, size_t bytes)
-{
-    size_t len = strlen(name);
+#define NAMED(name) (name), sizeof(name) - 1
 
+/* name=, with room for `bytes` more. */
+static bool put_key(struct hf_digest *digest, const char *name, size_t len, size_t bytes)
+{
     if (!room(digest, len + bytes + 24)) {
         return false;
     }
@@ -109,9 +109,9 @@ static bool put_key(struct hf_digest *digest, const char *name, size_t bytes)
     return true;
 }
 
-static bool line_number(struct hf_digest *digest, const char *name, uint64_t number)
+static bool line_number(struct hf_digest *digest, const char *name, size_t name_len, uint64_t number)
 {
-    if (!put_key(digest, name, 20)) {
+    if (!put_key(digest, name, name_len, 20)) {
         return false;
     }
     put_number(digest, number);
@@ -119,9 +119,9 @@ static bool line_number(struct hf_digest *digest, const char *name, uint64_t num
     return true;
 }
 
-static bool line_signed(struct hf_digest *digest, const char *name, int64_t number)
+static bool line_signed(struct hf_digest *digest, const char *name, size_t name_len, int64_t number)
 {
-    if (!put_key(digest, name, 20)) {
+    if (!put_key(digest, name, name_len, 20)) {
         return false;
     }
     if (number < 0) {
@@ -132,9 +132,10 @@ static bool line_signed(struct hf_digest *digest, const char *name, int64_t numb
     return true;
 }
 
-static bool line_text(struct hf_digest *digest, const char *name, const char *text, size_t len)
+static bool line_text(struct hf_digest *digest, const char *name, size_t name_len, const char *text,
+                      size_t len)
 {
-    if (!put_key(digest, name, len + 20)) {
+    if (!put_key(digest, name, name_len, len + 20)) {
         return false;
     }
     put_number(digest, len);
@@ -144,11 +145,11 @@ static bool line_text(struct hf_digest *digest, const char *name, const char *te
     return true;
 }
 
-static bool line_digest(struct hf_digest *digest, const char *name, const uint8_t *bytes)
+static bool line_digest(struct hf_digest *digest, const char *name, size_t name_len, const uint8_t *bytes)
 {
     char text[2 * HF_DIGEST_BYTES + 1];
 
-    if (!put_key(digest, name, 2 * HF_DIGEST_BYTES)) {
+    if (!put_key(digest, name, name_len, 2 * HF_DIGEST_BYTES)) {
         return false;
     }
     hf_digest_hex(bytes, text);
@@ -162,20 +163,20 @@ static bool line_field(struct hf_digest *digest, const struct hf_field *field,
 {
     switch (field->type) {
     case HF_FIELD_NUMBER:
-        return line_number(digest, field->name, value->number);
+        return line_number(digest, field->name, field->name_len, value->number);
     case HF_FIELD_SIGNED:
-        return line_signed(digest, field->name, value->integer);
+        return line_signed(digest, field->name, field->name_len, value->integer);
     case HF_FIELD_FLAG:
     case HF_FIELD_TRI:
-        if (!put_key(digest, field->name, 8)) {
+        if (!put_key(digest, field->name, field->name_len, 8)) {
             return false;
         }
         put(digest, value->flag ? "true\n" : "false\n", value->flag ? 5 : 6);
         return true;
     case HF_FIELD_DIGEST:
-        return line_digest(digest, field->name, (const uint8_t *)value->bytes);
+        return line_digest(digest, field->name, field->name_len, (const uint8_t *)value->bytes);
     default:
-        return line_text(digest, field->name, value->bytes, value->len);
+        return line_text(digest, field->name, field->name_len, value->bytes, value->len);
     }
 }
 
@@ -197,7 +198,7 @@ bool hf_digest_canonical(struct hf_digest *digest, const char *segment, const st
     put(digest, "@", 1);
     put_number(digest, receipt->version);
     put(digest, "\n", 1);
-    if (!line_text(digest, "segment", segment, strlen(segment))) {
+    if (!line_text(digest, NAMED("segment"), segment, strlen(segment))) {
         return false;
     }
     for (size_t i = FIRST_FIELD; i + 1 < hf_receipt_fields(); i++) {
@@ -232,12 +233,13 @@ bool hf_digest_batch_begin(struct hf_digest *digest, const char *segment, const 
         return false;
     }
     put(digest, first, sizeof(first) - 1);
-    return line_text(digest, "segment", segment, strlen(segment)) &&
-           line_number(digest, "number", batch->number) && line_number(digest, "epoch", batch->epoch) &&
-           line_number(digest, "first_seq", batch->first_seq) &&
-           line_number(digest, "rows_cnt", batch->rows_cnt) &&
-           line_number(digest, "committed_ms", batch->committed_ms) &&
-           line_digest(digest, "before", batch->before) && begin(digest) &&
+    return line_text(digest, NAMED("segment"), segment, strlen(segment)) &&
+           line_number(digest, NAMED("number"), batch->number) &&
+           line_number(digest, NAMED("epoch"), batch->epoch) &&
+           line_number(digest, NAMED("first_seq"), batch->first_seq) &&
+           line_number(digest, NAMED("rows_cnt"), batch->rows_cnt) &&
+           line_number(digest, NAMED("committed_ms"), batch->committed_ms) &&
+           line_digest(digest, NAMED("before"), batch->before) && begin(digest) &&
            EVP_DigestUpdate(digest->ctx, digest->text, digest->len) == 1;
 }
 

@@ -10,8 +10,6 @@
 
 #define COLUMNS_MAX 128
 #define PARAMS_MAX  16
-/* How long beyond the server's own statement timeout before a silent connection is taken for lost. */
-#define GRACE_MS 5000
 
 static bool postgres_mine(const char *url)
 {
@@ -99,9 +97,10 @@ static bool wait_socket(const PGconn *conn, short events, int64_t until_ms)
     }
 }
 
+/* Somewhat beyond the server's own statement timeout: then a silent connection is taken for lost. */
 static int64_t deadline_ms(const struct hf_store *store)
 {
-    return now_ms() + store->options.statement_timeout_ms + GRACE_MS;
+    return now_ms() + store->options.statement_timeout_ms + store->options.statement_timeout_ms / 8 + 250;
 }
 
 bool hf_pg_flush(struct hf_store *store)

@@ -50,13 +50,13 @@ struct entry {
     unsigned words; /* index into all_words */
 };
 
-#define FIELD(member, kind)                                                \
-    {                                                                      \
-        {#member, HF_FIELD_##kind}, offsetof(struct hf_receipt, member), 0 \
+#define FIELD(member, kind)                                                                     \
+    {                                                                                           \
+        {#member, HF_FIELD_##kind, sizeof(#member) - 1}, offsetof(struct hf_receipt, member), 0 \
     }
-#define WORD(member, which)                                                  \
-    {                                                                        \
-        {#member, HF_FIELD_WORD}, offsetof(struct hf_receipt, member), which \
+#define WORD(member, which)                                                                       \
+    {                                                                                             \
+        {#member, HF_FIELD_WORD, sizeof(#member) - 1}, offsetof(struct hf_receipt, member), which \
     }
 
 #define AT_KIND    0
@@ -138,7 +138,7 @@ static const struct entry entries[] = {
     FIELD(made_by, NAME),
     FIELD(reason, TEXT),
     FIELD(details, TEXT),
-    {{"buckets", HF_FIELD_BUCKETS}, 0, 0},
+    {{"buckets", HF_FIELD_BUCKETS, sizeof("buckets") - 1}, 0, 0},
     FIELD(reservation_digest, DIGEST),
     FIELD(digest, DIGEST),
 };

@@ -238,6 +238,7 @@ enum hf_field_type {
 struct hf_field {
     const char *name;
     enum hf_field_type type;
+    uint8_t name_len;
 };
 
 /* A field's value, or that of a column. Texts point into the receipt, static words or the scratch. */

@@ -4,9 +4,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 static const struct hf_store_ops *const all_ops[] = {&hf_sqlite_ops, &hf_postgres_ops};
-#define OPS_CNT (sizeof(all_ops) / sizeof(all_ops[0]))
+#define OPS_CNT       (sizeof(all_ops) / sizeof(all_ops[0]))
+#define LOCK_PAUSE_MS 20
 
 const char *hf_store_status_name(enum hf_store_status status)
 {
@@ -121,6 +123,9 @@ static void fill_options(struct hf_store_options *options, const struct hf_store
     }
     if (options->busy_timeout_ms == 0) {
         options->busy_timeout_ms = 5000;
+    }
+    if (options->lock_wait_ms == 0) {
+        options->lock_wait_ms = 2000;
     }
 }
 
@@ -244,12 +249,27 @@ static enum hf_store_status find_segment(struct hf_store *store, const char *seg
                              segment_id, error);
 }
 
+/* Tries until the time is up: a daemon that was killed a moment ago may hold it until its connection is cleaned away. */
+static enum hf_store_status wait_for_lock(struct hf_store *store, struct hf_store_error *error)
+{
+    const struct timespec pause = {.tv_nsec = LOCK_PAUSE_MS * 1000000L};
+    uint32_t waited_ms = 0;
+    enum hf_store_status status;
+
+    while ((status = store->ops->take_lock(store, error)) == HF_STORE_LOCKED &&
+           waited_ms < store->options.lock_wait_ms) {
+        nanosleep(&pause, NULL);
+        waited_ms += LOCK_PAUSE_MS;
+    }
+    return status;
+}
+
 static enum hf_store_status lock_now(struct hf_store *store, struct hf_store_error *error)
 {
     struct hf_param name = hf_param_text(store->segment.bytes);
     struct hf_param number;
     int64_t aside_cnt = 0;
-    enum hf_store_status status = store->ops->take_lock(store, error);
+    enum hf_store_status status = wait_for_lock(store, error);
 
     if (status == HF_STORE_OK) {
         status = find_segment(store, store->segment.bytes, &store->segment_id, error);

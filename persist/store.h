@@ -66,6 +66,8 @@ struct hf_store_options {
     uint32_t connect_timeout_ms;         /* 0: 10,000 */
     uint32_t statement_timeout_ms;       /* 0: 30,000; a server that hangs longer is taken for lost */
     uint32_t busy_timeout_ms;            /* 0: 5,000; SQLite: wait for another writer */
+    uint32_t
+        lock_wait_ms; /* 0: 2,000; wait for the lock of a name: a daemon that was just killed may still be ending */
     /* For tests: called at "begin", "rows", "before-commit" and "commit-sent" of each commit, with the connection's socket (-1 for
      * SQLite). NULL: none. */
     void (*fault)(void *ctx, const char *point, int fd);

@@ -585,7 +585,8 @@ static void one_writer_per_name(void **state)
 {
     char url[URL_BYTES];
     struct hf_store *store = cases_new(url, sizeof(url), SEGMENT);
-    struct hf_store *second = cases_open(url, NULL, NULL);
+    const struct hf_store_options impatient = {.lock_wait_ms = 1};
+    struct hf_store *second = cases_open(url, NULL, &impatient);
     struct hf_store_error error = {""};
     struct hf_store_head head;
 
@@ -607,7 +608,8 @@ static void a_broken_connection_comes_back_with_its_lock(void **state)
 {
     char url[URL_BYTES];
     struct hf_store *store = cases_new(url, sizeof(url), SEGMENT);
-    struct hf_store *second = cases_open(url, NULL, NULL);
+    const struct hf_store_options impatient = {.lock_wait_ms = 1};
+    struct hf_store *second = cases_open(url, NULL, &impatient);
     struct cases_chain chain;
     struct hf_receipt row;
     struct hf_store_error error = {""};

@@ -6,18 +6,20 @@
 
 #include <inttypes.h>
 #include <setjmp.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
 
 static const char *server;
 static unsigned made_cnt;
-static char scratch[] = "/tmp/hf-psql.XXXXXX";
+static char folder[] = "/tmp/hf-psql.XXXXXX";
 
 /* The server's URL with another database and user, as a keyword string: later settings win. */
 static void url_of(char *url, size_t url_bytes, const char *database, const char *user)
@@ -39,10 +41,13 @@ static int psql(const char *url, const char *text, char *result, size_t result_b
 {
     char command[1024];
     FILE *pipe;
-    FILE *file = fopen(scratch, "w");
+    char script[64];
+    FILE *file;
     size_t len;
     int rc;
 
+    snprintf(script, sizeof(script), "%s/%d.sql", folder, (int)getpid());
+    file = fopen(script, "w");
     if (file == NULL) {
         return -1;
     }
@@ -52,7 +57,7 @@ static int psql(const char *url, const char *text, char *result, size_t result_b
     snprintf(
         command, sizeof(command),
         "PGOPTIONS=--client-min-messages=error psql -X -q -A -t -v ON_ERROR_STOP=1 -d \"$HF_PSQL_URL\" -f %s 2>&1",
-        scratch);
+        script);
     pipe = popen(command, "r");
     if (pipe == NULL) {
         return -1;
@@ -252,6 +257,76 @@ static void the_lock_of_a_lost_connection_is_taken_back(void **state)
         cases_reservation(&row, id);
         assert_int_equal(cases_chain_commit(&chain, &row, 1), HF_STORE_OK);
     }
+    cases_drop(store, url);
+}
+
+static void a_server_that_hangs_is_taken_for_lost(void **state)
+{
+    char url[512];
+    const struct hf_store_options options = {.statement_timeout_ms = 300, .lock_wait_ms = 10000};
+    struct cases_chain chain;
+    struct hf_receipt row;
+    struct hf_store *store;
+    pid_t server_pid;
+
+    (void)state;
+    hf_store_close(cases_new(url, sizeof(url), NULL));
+    store = cases_open(url, "gateway", &options);
+    cases_chain_start(&chain, store);
+    server_pid =
+        (pid_t)number(url, "SELECT pid FROM pg_stat_activity WHERE application_name = 'holdfast' AND "
+                           "datname = current_database()");
+    assert_true(server_pid > 1);
+    if (kill(server_pid, SIGSTOP) != 0) {
+        print_message("not allowed to stop the server's process: only told\n");
+        cases_drop(store, url);
+        return;
+    }
+    cases_reservation(&row, "a");
+    assert_int_equal(cases_chain_commit(&chain, &row, 1), HF_STORE_RETRY);
+    assert_int_equal(kill(server_pid, SIGCONT), 0);
+    assert_non_null(strstr(chain.error.text, "no answer in time"));
+    assert_int_equal(cases_chain_commit(&chain, &row, 1), HF_STORE_OK);
+    assert_int_equal(number(url, "SELECT count(*) FROM receipt"), 1);
+    cases_drop(store, url);
+}
+
+static void a_statement_that_takes_too_long_is_tried_again(void **state)
+{
+    char url[512];
+    const struct hf_store_options options = {.statement_timeout_ms = 200};
+    struct cases_chain chain;
+    struct hf_receipt row;
+    struct hf_store *store;
+    pid_t child;
+    int status;
+
+    (void)state;
+    hf_store_close(cases_new(url, sizeof(url), NULL));
+    store = cases_open(url, "gateway", &options);
+    cases_chain_start(&chain, store);
+    child = fork();
+    if (child == 0) {
+        char result[1024];
+
+        _exit(psql(url, "BEGIN; LOCK TABLE batch IN ACCESS EXCLUSIVE MODE; SELECT pg_sleep(60)", result,
+                   sizeof(result)) == 0
+                  ? 0
+                  : 1);
+    }
+    while (number(url, "SELECT count(*) FROM pg_locks WHERE mode = 'AccessExclusiveLock' AND granted AND "
+                       "relation = 'holdfast.batch'::regclass") == 0) {
+        usleep(10000);
+    }
+    cases_reservation(&row, "a");
+    assert_int_equal(cases_chain_commit(&chain, &row, 1), HF_STORE_RETRY);
+    assert_non_null(strstr(chain.error.text, "this is tried again"));
+    number(
+        url,
+        "SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity WHERE query LIKE '%pg_sleep(60)%' AND "
+        "pid <> pg_backend_pid()");
+    waitpid(child, &status, 0);
+    assert_int_equal(cases_chain_commit(&chain, &row, 1), HF_STORE_OK);
     cases_drop(store, url);
 }
 
@@ -528,6 +603,8 @@ int main(void)
         cmocka_unit_test(a_connection_lost_before_commit_leaves_nothing),
         cmocka_unit_test(a_session_that_the_server_ends_is_begun_again),
         cmocka_unit_test(the_lock_of_a_lost_connection_is_taken_back),
+        cmocka_unit_test(a_server_that_hangs_is_taken_for_lost),
+        cmocka_unit_test(a_statement_that_takes_too_long_is_tried_again),
         cmocka_unit_test(a_server_that_is_down_is_tried_again),
         cmocka_unit_test(what_needs_a_person_is_refused),
         cmocka_unit_test(a_database_that_is_not_utf8_is_refused),
@@ -536,23 +613,22 @@ int main(void)
         cmocka_unit_test(init_without_the_right_to_it_says_so),
         cmocka_unit_test(psql_alone_recomputes_every_digest),
     };
+    char command[64];
     int failed;
-    int fd;
 
     server = getenv("HOLDFAST_TEST_PG");
     if (server == NULL || server[0] == '\0') {
         puts("skipped: HOLDFAST_TEST_PG is not set; run it below tests/support/postgres.sh");
         return 77;
     }
-    fd = mkstemp(scratch);
-    if (fd < 0) {
-        perror("mkstemp");
+    if (mkdtemp(folder) == NULL) {
+        perror("mkdtemp");
         return 1;
     }
-    close(fd);
     store_backend = &backend;
     failed = store_cases_run(&backend);
     failed += cmocka_run_group_tests_name("postgres", tests, NULL, NULL);
-    unlink(scratch);
+    snprintf(command, sizeof(command), "rm -rf '%s'", folder);
+    failed += system(command) != 0;
     return failed == 0 ? 0 : 1;
 }
