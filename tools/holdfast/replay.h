@@ -23,14 +23,17 @@
 #define HF_REPLAY_WORKERS_MAX 256
 #define HF_REPLAY_IN_FLIGHT   16 /* reservations that a worker keeps open before it settles the oldest */
 
+#define HF_REPLAY_NO_MODEL UINT32_MAX
+
 /* A row of the trace, and what the rule makes of it. */
 struct hf_replay_row {
     uint64_t at_ns;
     uint64_t input_tokens;
     uint64_t output_tokens;
     uint64_t max_output_tokens;
-    uint32_t path;  /* of hf_replay_plan.paths */
-    uint32_t model; /* of policy->models */
+    uint32_t path;    /* of hf_replay_plan.paths */
+    uint32_t model;   /* of policy->models */
+    uint32_t economy; /* likewise: the economy model; HF_REPLAY_NO_MODEL: none is named */
     bool failed;
 };
 
@@ -64,8 +67,9 @@ enum hf_replay_step {
 
 /* What one worker place has seen; the next process of a killed one goes on with it. Writer: that worker alone. */
 struct hf_replay_stats {
-    uint64_t requests, admitted, degraded, settled, lost; /* lost: no answer that can be, or a fault */
-    uint64_t refused[HOLDFAST_REASON_CNT][5];             /* [reason][layer + 1] */
+    uint64_t requests, admitted, degraded, settled, disputed,
+        lost;                                 /* lost: no answer that can be, or a fault */
+    uint64_t refused[HOLDFAST_REASON_CNT][5]; /* [reason][layer + 1] */
     uint64_t held_tokens, held_micros, settled_tokens, settled_micros;
     struct hf_histogram reserve_ns;
     struct hf_histogram settle_ns;
@@ -120,9 +124,9 @@ void hf_replay_plan_free(struct hf_replay_plan *plan);
 void hf_replay_id(const struct hf_replay_run *run, uint64_t row, char id[64]);
 /* Row of an id of this run, or UINT64_MAX. */
 uint64_t hf_replay_row_of(const struct hf_replay_run *run, const char *id);
-/* What the row came to: tokens and cost by the model's prices. */
-void hf_replay_actual(const struct hf_replay_plan *plan, const struct hf_replay_row *row, uint64_t *tokens,
-                      uint64_t *cost);
+/* What the row came to: tokens and cost by the prices of its model, or of its economy model when it was degraded. */
+void hf_replay_actual(const struct hf_replay_plan *plan, const struct hf_replay_row *row, bool degraded,
+                      uint64_t *tokens, uint64_t *cost);
 
 /* ---- replay_worker.c */
 

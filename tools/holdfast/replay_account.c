@@ -19,7 +19,8 @@
 enum seen {
     SEEN_RESERVED = 1,
     SEEN_CLOSED = 2,
-    SEEN_LATE = 4
+    SEEN_LATE = 4,
+    SEEN_DEGRADED = 8
 };
 
 struct account {
@@ -37,7 +38,8 @@ static void check_amounts(struct account *account, uint64_t i, const struct hf_r
 {
     uint64_t tokens;
     uint64_t cost;
-    hf_replay_actual(&account->run->plan, &account->run->plan.rows[i], &tokens, &cost);
+    hf_replay_actual(&account->run->plan, &account->run->plan.rows[i],
+                     (account->seen[i] & SEEN_DEGRADED) != 0, &tokens, &cost);
     account->out->wrong_amounts += receipt->actual_tokens != tokens || receipt->actual_cost_micros != cost;
 }
 
@@ -54,6 +56,9 @@ static int look_at_row(void *ctx, const struct hf_receipt *receipt)
                                                           : 0;
     account->out->twice += (account->seen[i] & bit) != 0;
     account->seen[i] |= bit;
+    if (receipt->kind == HF_RECEIPT_RESERVATION && receipt->admission == HF_ADMISSION_DEGRADE) {
+        account->seen[i] |= SEEN_DEGRADED;
+    }
     account->out->reservations += receipt->kind == HF_RECEIPT_RESERVATION;
     account->out->settlements += receipt->kind == HF_RECEIPT_SETTLEMENT || receipt->kind == HF_RECEIPT_LATE;
     account->out->expiries += receipt->kind == HF_RECEIPT_EXPIRY || receipt->kind == HF_RECEIPT_RETENTION;

@@ -103,6 +103,32 @@ static uint64_t longest_output(const struct hf_replay_plan *plan, const struct h
     return low;
 }
 
+/* The other model that allows such an output and can cost least for this call: named where the team or the tenant of the path
+ * degrades. It may be dearer than the row's, which then is refused as degrade-not-cheaper. */
+static uint32_t economy_of(const struct hf_replay_plan *plan, const struct hf_replay_row *row)
+{
+    const struct hf_replay_path *path = &plan->paths[row->path];
+    uint64_t least = HF_UNKNOWN;
+    uint32_t economy = HF_REPLAY_NO_MODEL;
+    if (path->team->on_limit.kind != HF_ON_LIMIT_DEGRADE &&
+        path->tenant->on_limit.kind != HF_ON_LIMIT_DEGRADE) {
+        return HF_REPLAY_NO_MODEL;
+    }
+    for (uint32_t i = 0; i < plan->policy->model_cnt; i++) {
+        const struct hf_price *price = &plan->policy->models[i].price;
+        uint64_t tokens;
+        uint64_t cost;
+        /* HF_UNKNOWN, no longest output, is above every output */
+        if (i != row->model && row->max_output_tokens <= price->max_output_tokens &&
+            hf_price_worst(price, row->input_tokens, row->max_output_tokens, &tokens, &cost) &&
+            cost < least) {
+            least = cost;
+            economy = i;
+        }
+    }
+    return economy;
+}
+
 static void apply_rule(const struct hf_replay_plan *plan, uint64_t i, const struct hf_trace_row *from,
                        struct hf_replay_row *row)
 {
@@ -113,6 +139,7 @@ static void apply_rule(const struct hf_replay_plan *plan, uint64_t i, const stru
     row->path = (uint32_t)(spread(plan->seed, i, "path") % plan->paths_cnt);
     row->model = model_of(plan, from->model, i);
     row->max_output_tokens = longest_output(plan, row);
+    row->economy = economy_of(plan, row);
 }
 
 /* ---- reading ------------------------------------------------------------------------------------------------ */
@@ -188,12 +215,15 @@ void hf_replay_plan_free(struct hf_replay_plan *plan)
     free(plan->paths);
 }
 
-void hf_replay_actual(const struct hf_replay_plan *plan, const struct hf_replay_row *row, uint64_t *tokens,
-                      uint64_t *cost)
+void hf_replay_actual(const struct hf_replay_plan *plan, const struct hf_replay_row *row, bool degraded,
+                      uint64_t *tokens, uint64_t *cost)
 {
+    uint32_t model = degraded ? row->economy : row->model;
     *tokens = *cost = HF_UNKNOWN;
-    (void)hf_price_actual(&plan->policy->models[row->model].price, row->input_tokens, 0, 0,
-                          row->output_tokens, tokens, cost);
+    if (model != HF_REPLAY_NO_MODEL) {
+        (void)hf_price_actual(&plan->policy->models[model].price, row->input_tokens, 0, 0, row->output_tokens,
+                              tokens, cost);
+    }
 }
 
 /* ---- ids ---------------------------------------------------------------------------------------------------- */

@@ -10,6 +10,7 @@ static void add_stats(struct hf_replay_stats *sum, const struct hf_replay_stats 
     sum->admitted += one->admitted;
     sum->degraded += one->degraded;
     sum->settled += one->settled;
+    sum->disputed += one->disputed;
     sum->lost += one->lost;
     sum->held_tokens += one->held_tokens;
     sum->held_micros += one->held_micros;
@@ -125,6 +126,7 @@ void hf_replay_table(const struct hf_replay_run *run, const struct hf_replay_acc
     (void)printf("  degraded  %42" PRIu64 "\n", sum->degraded);
     print_refusals(sum);
     (void)printf("  settled   %42" PRIu64 "\n", sum->settled);
+    (void)printf("  disputed  %42" PRIu64 "\n", sum->disputed);
     (void)printf("  no answer %42" PRIu64 "\n", sum->lost);
     print_amounts(sum, account);
     print_latency("reserve", &sum->reserve_ns);

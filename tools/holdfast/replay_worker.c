@@ -99,6 +99,9 @@ static void fill_request(struct worker *worker, uint64_t i, const char *id, stru
         request->capability = path->capability->id.bytes;
     }
     request->model = worker->run->plan.policy->models[row->model].id.bytes;
+    if (row->economy != HF_REPLAY_NO_MODEL) {
+        request->economy_model = worker->run->plan.policy->models[row->economy].id.bytes;
+    }
     request->input_tokens = row->input_tokens;
     request->max_output_tokens = row->max_output_tokens;
     request->ttl_ms = worker->run->options.ttl_ms;
@@ -136,6 +139,9 @@ static void settle(struct worker *worker, uint64_t i, uint64_t hold)
             closing.actual.tokens == HOLDFAST_UNKNOWN ? 0 : closing.actual.tokens;
         worker->stats->settled_micros +=
             closing.actual.cost_micros == HOLDFAST_UNKNOWN ? 0 : closing.actual.cost_micros;
+    } else if (rc == HOLDFAST_REFUSED && closing.reason == HOLDFAST_REASON_OVERAGE) {
+        step(worker, i, HF_REPLAY_STEP_SETTLED); /* closed as disputed: the hold stays charged */
+        worker->stats->disputed++;
     } else {
         worker->stats->lost++;
     }
