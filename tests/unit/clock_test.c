@@ -3,16 +3,20 @@
  * was stopped in the middle. */
 #include "shm/clock.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <setjmp.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ptrace.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cmocka.h>
+
+#define SKIPPED 77
 
 static const struct hf_segment_plan plan = {
     .slots = 64,
@@ -189,7 +193,20 @@ struct race {
     uint64_t torn;
 };
 
-/* Copies always satisfy time = 1,000,000 + mono * 2, so that a mixed one shows. */
+/* Each publication is told as of now or as of 500 s ago, so that a mixed one is 500 s off; and its uncertainty is its
+ * time, so that a mixed one shows in that as well. */
+static void publish_step(struct hf_segment *seg, uint64_t step)
+{
+    uint64_t ago = step % 2 * 500000;
+
+    hf_clock_publish(seg, 1000000 + step * 2 - ago, hf_clock_mono_fine_ms() - ago, step);
+}
+
+static bool is_mixed(const struct hf_clock_published *pub)
+{
+    return pub->time_ms != 1000000 + pub->uncertainty_ms * 2 - pub->uncertainty_ms % 2 * 500000;
+}
+
 static void *read_on(void *arg)
 {
     struct race *race = arg;
@@ -201,8 +218,10 @@ static void *read_on(void *arg)
 
         if (now < last)
             race->backwards++;
+        if (now > 1000000 + 300000) /* no test runs for 300 s */
+            race->torn++;
         last = now;
-        if (hf_clock_published(race->seg, &pub) && pub.time_ms != 1000000 + pub.uncertainty_ms * 2)
+        if (hf_clock_published(race->seg, &pub) && is_mixed(&pub))
             race->torn++;
     }
     return NULL;
@@ -223,7 +242,7 @@ static void readers_never_see_it_step_back(void **state)
     for (int i = 0; i < 100000; i++) {
         uint64_t step = (uint64_t)rand_r(&seed) % 50; /* forwards and backwards by up to 100 ms */
 
-        hf_clock_publish(seg, 1000000 + step * 2, hf_clock_mono_fine_ms(), step);
+        publish_step(seg, step);
     }
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_join(threads[i], NULL), 0);
@@ -247,7 +266,7 @@ static void killed_publishers_leave_a_clock(void **state)
             for (unsigned seed = (unsigned)round + 1U;;) {
                 uint64_t step = (uint64_t)rand_r(&seed) % 50;
 
-                hf_clock_publish(seg, 1000000 + step * 2, hf_clock_mono_fine_ms(), step);
+                publish_step(seg, step);
             }
         }
         for (int i = 0; i < 20000; i++) {
@@ -257,11 +276,87 @@ static void killed_publishers_leave_a_clock(void **state)
             assert_true(now >= last);
             last = now;
             if (hf_clock_published(seg, &pub))
-                assert_int_equal(pub.time_ms, 1000000 + pub.uncertainty_ms * 2);
+                assert_false(is_mixed(&pub));
         }
         assert_int_equal(kill(pid, SIGKILL), 0);
         assert_int_equal(waitpid(pid, NULL, 0), pid);
         assert_true(hf_clock_now_ms(seg) >= last);
+    }
+}
+
+/* ---- a publication stopped at each of its instructions ---------------------------------------------------- */
+
+/* A child under trace that publishes a step back of 500 s. Runs it for up to `steps` instructions; how many it made. Ends
+ * stopped there, or gone when *gone. */
+static pid_t step_publisher(struct hf_segment *seg, uint64_t store_ms, long steps, long *made, bool *gone)
+{
+    int status = 0;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        uint64_t mono = hf_clock_mono_fine_ms();
+
+        if (ptrace(PTRACE_TRACEME, 0, NULL, NULL) != 0)
+            _exit(SKIPPED);
+        (void)raise(0); /* so that the dynamic linker has no work within the steps */
+        (void)raise(SIGSTOP);
+        hf_clock_publish(seg, store_ms, mono, 0);
+        (void)raise(SIGKILL);
+    }
+    *gone = false;
+    *made = 0;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    while (WIFSTOPPED(status) && *made < steps) {
+        assert_int_equal(ptrace(PTRACE_SINGLESTEP, pid, NULL, NULL), 0);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        ++*made;
+    }
+    if (!WIFSTOPPED(status)) {
+        *gone = true;
+        if (WIFEXITED(status)) /* never stopped, never killed */
+            *made = -1;
+    }
+    return pid;
+}
+
+/* Whatever is seen while it is stopped is not taken back when it goes on, nor when it is killed and another one comes. */
+static void stopped_at_every_instruction(void **state)
+{
+    struct hf_segment *seg = *state;
+    long total = 0;
+    bool gone = false;
+
+    hf_clock_publish(seg, 1000000, hf_clock_mono_fine_ms(), 0);
+    (void)step_publisher(seg, 500000, LONG_MAX, &total, &gone);
+    if (total < 0) {
+        print_message("stopped_at_every_instruction: processes cannot be traced here\n");
+        skip();
+    }
+    assert_true(total > 20);
+    /* Sanitizers make many more instructions of it: then not all of them. */
+    long stride = 1 + total / 500;
+    for (long steps = 0; steps < total; steps += stride) {
+        uint64_t base = hf_clock_now_ms(seg) + 1000000;
+        bool killed = steps % 3 == 0;
+        long made;
+
+        hf_clock_publish(seg, base, hf_clock_mono_fine_ms(), 0);
+        uint32_t before = seg->header->clk_seq;
+        pid_t pid = step_publisher(seg, base - 500000, steps, &made, &gone);
+        /* Two ticks of the coarse clock; more of it finds nothing where it took over already. */
+        if (seg->header->clk_seq - before < 2)
+            (void)usleep(9000);
+        uint64_t seen = hf_clock_now_ms(seg);
+        assert_in_range(seen, base, base + 300000);
+        if (!gone) {
+            assert_int_equal(killed ? kill(pid, SIGKILL) : (int)ptrace(PTRACE_CONT, pid, NULL, NULL), 0);
+            assert_int_equal(waitpid(pid, NULL, 0), pid);
+        }
+        if (hf_clock_now_ms(seg) < seen)
+            fail_msg("stopped after %ld instructions, it went on before what was seen", steps);
+        hf_clock_publish(seg, base - 400000, hf_clock_mono_fine_ms(), 0);
+        assert_true(hf_clock_now_ms(seg) >= seen);
     }
 }
 
@@ -277,6 +372,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(counter_wraps_without_losing_the_copy, setup, teardown),
         cmocka_unit_test_setup_teardown(readers_never_see_it_step_back, setup, teardown),
         cmocka_unit_test_setup_teardown(killed_publishers_leave_a_clock, setup, teardown),
+        cmocka_unit_test_setup_teardown(stopped_at_every_instruction, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -245,6 +245,45 @@ static void a_child_does_not_keep_its_parent_alive(void **state)
     assert_int_equal(shared->wrong, 0);
 }
 
+/* A child that does nothing at all with what it inherited. */
+static void an_idle_child_does_not_keep_its_parent_alive(void **state)
+{
+    struct place *place = *state;
+    struct shared *shared = place->shared;
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        struct hf_segment seg;
+        struct hf_owner own[2];
+
+        if (hf_segment_attach(place->path, &seg, NULL) != HF_OK ||
+            hf_owner_join(&seg, HF_ROLE_WORKER, &own[0], NULL) != HF_OK ||
+            hf_owner_join(&seg, HF_ROLE_WORKER, &own[1], NULL) != HF_OK)
+            _exit(3);
+        hf_store_rel_u64(&shared->ref, own[0].ref);
+        hf_store_rel_u64(&shared->joins, own[1].ref);
+        pid_t child = fork();
+        if (child == 0) {
+            hf_add_acqrel_u64(&shared->ready, 1);
+            wait_for(&shared->stop, 1);
+            hf_add_acqrel_u64(&shared->ready, 1);
+            _exit(0);
+        }
+        for (;;)
+            (void)pause();
+    }
+    wait_for(&shared->ready, 1);
+    assert_true(hf_owner_alive(&place->seg, shared->ref));
+    assert_true(hf_owner_alive(&place->seg, shared->joins));
+    reap(pid);
+    assert_false(hf_owner_alive(&place->seg, shared->ref));
+    assert_false(hf_owner_alive(&place->seg, shared->joins));
+    assert_int_equal(hf_owner_sweep(&place->seg), 2);
+    hf_store_rel_u64(&shared->stop, 1);
+    wait_for(&shared->ready, 2);
+}
+
 /* Programs started by the owner inherit nothing: the descriptor is closed at exec. */
 static void a_started_program_does_not_keep_it_alive(void **state)
 {
@@ -478,6 +517,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(death_is_seen_and_stopping_is_not_death, setup, teardown),
         cmocka_unit_test_setup_teardown(closing_another_descriptor_is_not_death, setup, teardown),
         cmocka_unit_test_setup_teardown(a_child_does_not_keep_its_parent_alive, setup, teardown),
+        cmocka_unit_test_setup_teardown(an_idle_child_does_not_keep_its_parent_alive, setup, teardown),
         cmocka_unit_test_setup_teardown(a_started_program_does_not_keep_it_alive, setup, teardown),
         cmocka_unit_test_setup_teardown(a_full_table_and_the_places_of_the_dead, setup, teardown),
         cmocka_unit_test_setup_teardown(one_daemon, setup, teardown),
