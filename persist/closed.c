@@ -4,8 +4,11 @@
 #include "persist/snapshot.h"
 #include "shm/commit.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SAY_EVERY_MS 10000U
 
 #define REPLAY 0
 #define LATE   1
@@ -167,6 +170,22 @@ static struct hf_closed_queue *due(struct hf_closed *closed, uint64_t now_ms, bo
     return short_of_slots(closed) ? oldest : NULL;
 }
 
+static void say_forgotten(struct hf_closed *closed, uint32_t cnt, uint64_t now_ms)
+{
+    closed->forgotten_cnt += cnt;
+    if (closed->said_ms != 0 && now_ms - closed->said_ms < SAY_EVERY_MS) {
+        return;
+    }
+    hf_log_say(
+        &closed->log, HF_LOG_WARNING,
+        "slots run short: %" PRIu64
+        " closed reservations were forgotten before their horizon; a replay of them is a new reservation: give the "
+        "segment more slots (--slots, now %" PRIu32 ")",
+        closed->forgotten_cnt, closed->seg->slots_cnt);
+    closed->said_ms = now_ms;
+    closed->forgotten_cnt = 0;
+}
+
 uint32_t hf_closed_free_due(struct hf_closed *closed, uint64_t now_ms)
 {
     uint32_t tries = closed->queues[0].cnt + closed->queues[1].cnt;
@@ -194,6 +213,7 @@ uint32_t hf_closed_free_due(struct hf_closed *closed, uint64_t now_ms)
     }
     if (forgotten_cnt > 0) {
         hf_alarm(closed->seg, HF_ALARM_FORGOTTEN, forgotten_cnt);
+        say_forgotten(closed, forgotten_cnt, now_ms);
     }
     return freed;
 }

@@ -32,6 +32,8 @@ struct hf_closed {
     struct hf_closed_queue queues[2]; /* 0: replay horizon, 1: late horizon */
     uint64_t *used;                   /* bit per slot: not FREE when last seen */
     uint32_t used_cnt;
+    uint64_t forgotten_cnt; /* since it was last said */
+    uint64_t said_ms;
 };
 
 bool hf_closed_open(struct hf_closed *closed, struct hf_segment *seg, uint64_t daemon_ref,

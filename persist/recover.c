@@ -116,6 +116,7 @@ static enum hf_store_status find_now(const struct hf_recover_options *options,
     if (!options->injected) {
         status = hf_store_now(options->store, &time, error);
         report->now_ms = time.now_us / 1000U;
+        report->mono_ms = time.mono_ns / 1000000U;
     }
     if (report->head.last.committed_ms > report->now_ms) {
         report->now_ms = report->head.last.committed_ms;
@@ -356,7 +357,9 @@ static enum hf_recover_status fill_segment(const struct hf_recover_options *opti
 {
     struct hf_rebuild_options rebuild = rebuild_options(options, report);
     struct hf_store_error error = {""};
-    uint64_t elapsed_ms = hf_clock_elapsed_ms(seg);
+    /* plain: fixed by the creator. The elapsed scale at the instant that was now_ms: looking took its time since. */
+    uint64_t elapsed_ms =
+        options->injected ? report->now_ms : report->mono_ms + seg->header->clk_elapsed_off_ms;
 
     return store_says(hf_rebuild_fill(seg, &rebuild, elapsed_ms, &report->found, &error), &error, err);
 }
@@ -393,7 +396,7 @@ enum hf_recover_status hf_recover_make(const struct hf_recover_options *options,
     }
     if (!options->injected) {
         /* The clock begins no earlier than what the store holds; the store's own reading follows. */
-        hf_clock_publish(seg, report->now_ms, hf_clock_mono_fine_ms(), 0);
+        hf_clock_publish(seg, report->now_ms, report->mono_ms, 0);
     }
     if (report->gap_from_ms != HF_UNKNOWN) {
         hf_alarm(seg, HF_ALARM_COVERAGE_GAP, 1);

@@ -44,6 +44,7 @@ struct hf_recover_report {
     uint64_t policy_revision;
     bool policy_new; /* this policy is not the last one of the store */
     uint64_t now_ms;
+    uint64_t mono_ms;     /* CLOCK_MONOTONIC when it was now_ms; of an injected clock 0 */
     uint64_t gap_from_ms; /* HF_UNKNOWN: no gap */
     uint64_t gap_until_ms;
 };

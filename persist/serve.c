@@ -12,8 +12,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CYCLE_MS 100U  /* an idle daemon looks so often */
-#define HOUSE_MS 1000U /* housekeeping */
+#define CYCLE_MS 100U   /* an idle daemon looks so often */
+#define HOUSE_MS 1000U  /* housekeeping */
+#define SEQ_MS   60000U /* how far the tenants' sequences are */
 
 struct hf_serve {
     struct hf_serve_options options;
@@ -38,6 +39,7 @@ struct hf_serve {
     uint64_t next_cycle_ms;
     uint64_t next_reap_ms;
     uint64_t next_house_ms;
+    uint64_t next_seq_ms;
     uint32_t woken; /* wake_word as last seen */
 };
 
@@ -53,6 +55,8 @@ static enum hf_serve_status of_store(enum hf_store_status status, const struct h
     case HF_STORE_RETRY:
     case HF_STORE_UNKNOWN:
         return HF_SERVE_RETRY;
+    case HF_STORE_LOCKED:
+        return HF_SERVE_LOCKED;
     default:
         return HF_SERVE_REFUSED;
     }
@@ -491,6 +495,29 @@ void hf_serve_close(struct hf_serve *serve)
 
 /* ---- working ------------------------------------------------------------------------------------------------------ */
 
+/* A tenant whose sequence nears its end needs a rebuilt segment, in which it starts at 0. */
+static void look_at_sequences(struct hf_serve *serve, uint64_t mono_ms)
+{
+    if (mono_ms < serve->next_seq_ms) {
+        return;
+    }
+    serve->next_seq_ms = mono_ms + SEQ_MS;
+    for (uint32_t i = 0; i < serve->seg.tenants_cnt; i++) {
+        /* relaxed: a sequence that is some operations old does as well. */
+        uint64_t seq = hf_load_rlx_u64(&serve->seg.tenants[i].ten_word.lo) >> 20;
+
+        if (seq >= HF_SHM_SEQ_ALARM) {
+            hf_alarm(&serve->seg, HF_ALARM_SEQUENCE, 1);
+            hf_log_say(
+                &serve->log, HF_LOG_ERROR,
+                "tenant number %" PRIu32 " has made %" PRIu64
+                " operations in this segment and can make few more: end the gateways, remove the segment and start "
+                "again, and it is made anew from the store",
+                i, seq);
+        }
+    }
+}
+
 /* Once a second: the dead, and whether the file is still there. */
 static void keep_house(struct hf_serve *serve, uint64_t mono_ms)
 {
@@ -498,6 +525,7 @@ static void keep_house(struct hf_serve *serve, uint64_t mono_ms)
         return;
     }
     serve->next_house_ms = mono_ms + HOUSE_MS;
+    look_at_sequences(serve, mono_ms);
     uint32_t dead = hf_owner_sweep(&serve->seg);
 
     if (dead > 0) {

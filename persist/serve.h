@@ -22,6 +22,8 @@ enum hf_serve_status {
     HF_SERVE_OK = 0,
     HF_SERVE_RETRY =
         1, /* not now: the store is down, or a process of a lost segment still lives; open again later */
+    HF_SERVE_LOCKED =
+        2, /* another daemon uses the store's name, or the server still believes in one that was killed */
     HF_SERVE_REFUSED = -1, /* a person is needed: the error says what to do */
     HF_SERVE_POLICY = -2   /* the policy file is refused: the report says everything */
 };

@@ -25,6 +25,7 @@
 
 #define RETRY_MS_MIN 200U
 #define RETRY_MS_MAX 5000U
+#define LOCKED_MS    5000U  /* a server may need some time to see that a daemon was killed */
 #define FLUSH_MS     20000U /* at the end, for the store to take what is left */
 
 static const char help[] =
@@ -298,6 +299,7 @@ static bool check_policy(const char *path)
 static int open_serve(struct daemon *daemon, struct hf_serve **serve)
 {
     uint32_t wait_ms = RETRY_MS_MIN;
+    uint32_t waited_ms = 0;
     char said[sizeof(((struct hf_error *)0)->text)] = "";
 
     for (;;) {
@@ -309,7 +311,7 @@ static int open_serve(struct daemon *daemon, struct hf_serve **serve)
         if (status == HF_SERVE_OK) {
             return -1;
         }
-        if (status != HF_SERVE_RETRY) {
+        if (status != HF_SERVE_RETRY && (status != HF_SERVE_LOCKED || waited_ms >= LOCKED_MS)) {
             say(NULL, HF_LOG_ERROR, err.text);
             return EXIT_USAGE;
         }
@@ -321,6 +323,7 @@ static int open_serve(struct daemon *daemon, struct hf_serve **serve)
             say(NULL, HF_LOG_INFO, "ended before the segment was open");
             return EXIT_LEFT;
         }
+        waited_ms += wait_ms;
         wait_ms = wait_ms * 2 > RETRY_MS_MAX ? RETRY_MS_MAX : wait_ms * 2;
     }
 }

@@ -195,7 +195,8 @@ static void a_second_daemon_is_refused(void **state)
     /* Of the store name, whatever the segment. */
     (void)snprintf(other, sizeof(other), "%s/another", daemon_.folder);
     options.segment = other;
-    assert_int_equal(try_open(&options, &err), HF_SERVE_REFUSED);
+    assert_int_equal(try_open(&options, &err), HF_SERVE_LOCKED);
+    assert_non_null(strstr(err.text, "another daemon"));
     /* Of the segment, whatever the store name. */
     options = daemon_.options;
     options.store_name = "other";
