@@ -53,7 +53,7 @@ static void hf_admit_remaining(struct hf_admit *admit, const struct hf_path *pat
 {
     if (admit->request->want_remaining != 0 &&
         hf_segment_tenant(admit->handle->seg, path->tenant_idx) != NULL &&
-        hf_view_read(admit->handle->seg, path, &admit->view) == HF_OK) {
+        hf_view_read(admit->handle->seg, path, &admit->handle->windows, &admit->view) == HF_OK) {
         hf_check_remaining(path, &admit->view, NULL, refused, held, answer);
     }
 }
@@ -353,11 +353,15 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
 /* Within the range of amounts, in every bucket and in the meter. */
 static bool hf_admit_in_range(const struct hf_admit *admit, const struct hf_decision *decision)
 {
+    const struct hf_segment *seg = admit->handle->seg;
+    uint64_t cost = decision->held.by[HF_DIM_COST];
+    if (hf_meter_room_for_all(seg, cost, 0) && decision->widen.layer == HF_SHM_NONE) {
+        return true; /* limit + credit is within the range, and so is what fits it */
+    }
     struct hf_meter_key key = {.tenant_idx = admit->path->tenant_idx,
                                .cap_name = admit->path->cap_name,
                                .price_idx = decision->degraded ? admit->want.economy : admit->want.model};
-    return hf_check_range(admit->path, &admit->view, &decision->held) &&
-           hf_meter_room(admit->handle->seg, &key, decision->held.by[HF_DIM_COST], 0);
+    return hf_check_range(admit->path, &admit->view, &decision->held) && hf_meter_room(seg, &key, cost, 0);
 }
 
 /* One round; HF_ADMIT_GO_ON: again. */
@@ -426,7 +430,7 @@ static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answe
 {
     struct holdfast *handle = admit->handle;
     for (uint32_t round = 0; round < HF_ADMIT_ROUNDS; round++) {
-        int rc = hf_view_read(handle->seg, admit->path, &admit->view);
+        int rc = hf_view_read(handle->seg, admit->path, &admit->handle->windows, &admit->view);
         if (rc == HF_EBUSY) {
             continue;
         }
@@ -506,6 +510,7 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
         return hf_admit_refuse(answer, reason);
     }
     admit.want.id_hash = hf_index_hash(handle->seg, admit.want.id, admit.want.id_bytes);
+    __builtin_prefetch(&handle->seg->heads[admit.want.id_hash & handle->seg->heads_mask], 1);
     struct hf_path room;
     int fault;
     reason = hf_admit_path(&admit, &room, &fault);

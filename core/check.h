@@ -18,7 +18,8 @@ struct hf_widen {
 int hf_check(const struct hf_path *path, const struct hf_view *view, const struct hf_amounts *amounts,
              const struct hf_widen *widen);
 
-/* True when every bucket stays within the range of amounts. */
+/* True when every bucket stays within the range of amounts. Needed where limit + credit + overdraft may be above the range:
+ * otherwise hf_check() has shown it. */
 bool hf_check_range(const struct hf_path *path, const struct hf_view *view, const struct hf_amounts *amounts);
 
 /* retry_after_ms of a refusal by some bucket (semantics.md, section 3): HF_SHM_UNKNOWN when amounts can never fit. */

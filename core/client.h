@@ -3,6 +3,7 @@
 #define HF_CORE_CLIENT_H
 
 #include "core/include/holdfast.h"
+#include "core/lookup.h"
 #include "core/name_cache.h"
 #include "shm/chunk.h"
 #include "shm/owner.h"
@@ -18,10 +19,13 @@ struct holdfast {
     struct hf_segment *seg;
     struct hf_owner owner;
     struct hf_chunks chunks;
-    uint64_t random;      /* of the back-off */
-    int fatal;            /* HOLDFAST_OK, or the fault that this handle answers for ever */
-    uint32_t reap_cursor; /* slot where its next reap begins */
-    uint64_t looked_ms;   /* when it last looked whether the file is in place (silent daemon only) */
+    uint64_t random;                    /* of the back-off */
+    int fatal;                          /* HOLDFAST_OK, or the fault that this handle answers for ever */
+    uint32_t reap_cursor;               /* slot where its next reap begins */
+    const struct hf_shm_policy *policy; /* looked up last, of generation policy_gen */
+    uint32_t policy_gen;
+    struct hf_window_memo windows; /* of the minute looked at last */
+    uint64_t looked_ms;            /* when it last looked whether the file is in place (silent daemon only) */
 };
 
 /* Wraps a mapping made by this process (private segments, the daemon, tests): the handle's holdfast_close() unmaps it.
@@ -37,6 +41,19 @@ int hf_client_enter(struct holdfast *handle);
 /* The daemon's heartbeat against the clock that the operation has read anyway. When it is old, at most once a second one stat()
  * tells whether the segment was removed or replaced: HF_ENOTREADY for ever then, else HF_OK. */
 int hf_client_silent(struct holdfast *handle, uint64_t mono_ms);
+
+/* hf_lookup_policy(), checked whole once per generation. NULL when it cannot be believed. */
+static inline const struct hf_shm_policy *hf_client_policy(struct holdfast *handle, uint32_t gen)
+{
+    /* relaxed: a generation that is replaced has another pol_gen. */
+    if (__builtin_expect(handle->policy_gen != gen || handle->policy == NULL ||
+                             hf_load_rlx_u32(&handle->policy->pol_gen) != gen,
+                         0)) {
+        handle->policy = hf_lookup_policy(handle->seg, gen);
+        handle->policy_gen = gen;
+    }
+    return handle->policy;
+}
 
 /* Maps a code of shm to a public result; corruption makes the handle fatal and is counted. */
 int hf_client_fault(struct holdfast *handle, int code);

@@ -87,7 +87,7 @@ static int hf_credit_round(struct hf_credit *credit)
     struct hf_shm_slot *slot = &seg->slots[credit->slot_idx];
     struct hf_shm_credit_note *note = hf_credit_note(slot);
     struct hf_view view;
-    int rc = hf_view_read(seg, &credit->path, &view);
+    int rc = hf_view_read(seg, &credit->path, &credit->handle->windows, &view);
     if (rc != HF_OK) {
         return rc;
     }

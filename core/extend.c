@@ -253,7 +253,7 @@ static int hf_extend_round(struct hf_extend *extend, struct holdfast_answer *ans
     uint32_t gen = hf_st_gen(extend->found.st);
     hf_extend_clear(answer);
     int rc = hf_slot_path(seg, extend->found.slot, &extend->path);
-    rc = rc == HF_OK ? hf_view_read(seg, &extend->path, &extend->view) : rc;
+    rc = rc == HF_OK ? hf_view_read(seg, &extend->path, &extend->handle->windows, &extend->view) : rc;
     if (rc != HF_OK) {
         return rc;
     }

@@ -76,7 +76,7 @@ int holdfast_limits(struct holdfast *handle, const char *tenant, const char *tea
     }
     struct hf_view view;
     for (uint32_t round = 0; round < HF_LOOK_ROUNDS; round++) {
-        rc = hf_view_read(handle->seg, &path, &view);
+        rc = hf_view_read(handle->seg, &path, &handle->windows, &view);
         if (rc == HF_OK && hf_commit_unchanged(&handle->seg->tenants[path.tenant_idx], view.word)) {
             break;
         }

@@ -42,23 +42,27 @@ size_t hf_utf8_decode(const char *bytes, size_t len, uint32_t *code_point)
     return need;
 }
 
-/* How many bytes at the start, in whole words, are printable ASCII: most ids are that and nothing else. */
-static size_t printable_ascii(const char *bytes, size_t len)
+/* True when one of the eight bytes is not printable ASCII. Its top bit shows: not ASCII; below 0x20 (the subtraction
+ * borrows); 0x7F (the addition carries). The lowest such byte is never missed: below it nothing borrows or carries. */
+static bool odd_byte(const char *bytes)
 {
     const uint64_t ones = UINT64_C(0x0101010101010101);
     const uint64_t tops = UINT64_C(0x8080808080808080);
-    size_t i = 0;
+    uint64_t word;
 
-    for (; i + 8 <= len; i += 8) {
-        uint64_t word;
+    memcpy(&word, bytes, 8);
+    return ((word | (word - ones * 0x20) | (word + ones)) & tops) != 0;
+}
 
-        memcpy(&word, bytes + i, 8);
-        /* The top bit of a byte shows: not ASCII; below 0x20 (the subtraction borrows); 0x7F (the addition carries). */
-        if (((word | (word - ones * 0x20) | (word + ones)) & tops) != 0) {
-            break;
+/* Printable ASCII of at least eight bytes: most ids are that and nothing else. The last word overlaps the one before. */
+static bool printable_ascii(const char *bytes, size_t len)
+{
+    for (size_t i = 0; i + 8 < len; i += 8) {
+        if (odd_byte(bytes + i)) {
+            return false;
         }
     }
-    return i;
+    return !odd_byte(bytes + len - 8);
 }
 
 bool hf_name_valid(const char *bytes, size_t len)
@@ -66,9 +70,10 @@ bool hf_name_valid(const char *bytes, size_t len)
     if (len == 0 || len > HF_NAME_BYTES_MAX) {
         return false;
     }
-    size_t i = printable_ascii(bytes, len);
-
-    while (i < len) {
+    if (len >= 8 && printable_ascii(bytes, len)) {
+        return true;
+    }
+    for (size_t i = 0; i < len;) {
         uint32_t code_point;
         size_t step = hf_utf8_decode(bytes + i, len - i, &code_point);
 

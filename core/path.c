@@ -197,7 +197,8 @@ static bool hf_view_buckets(const struct hf_path *path, struct hf_view *view)
     return true;
 }
 
-int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_view *view)
+int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_window_memo *memo,
+                 struct hf_view *view)
 {
     int rc = hf_commit_ready(seg, path->tenant_idx, &view->word);
     if (rc != HF_OK) {
@@ -212,7 +213,7 @@ int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_v
         if (view->now_ms > HF_CLOCK_MS_MAX) {
             return HF_ECORRUPT;
         }
-        hf_window_ids(view->now_ms, view->windows);
+        hf_window_ids_memo(memo, view->now_ms, view->windows);
         if (hf_view_buckets(path, view)) {
             return HF_OK;
         }

@@ -3,6 +3,7 @@
 #define HF_CORE_PATH_H
 
 #include "core/terms.h"
+#include "core/window.h"
 #include "shm/layout.h"
 #include "shm/segment.h"
 
@@ -66,7 +67,8 @@ struct hf_view {
 };
 
 /* Makes the tenant ready and reads. The clock is read after W; where a bucket's window is ahead of it, the start of that
- * window is now. HF_OK, HF_EBUSY, HF_ECORRUPT. What it read is true at one instant only while W is unchanged. */
-int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_view *view);
+ * window is now. memo is the caller's, of one thread. HF_OK, HF_EBUSY, HF_ECORRUPT. What it read is true at one instant only while W is unchanged. */
+int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_window_memo *memo,
+                 struct hf_view *view);
 
 #endif

@@ -225,11 +225,12 @@ static bool hf_settle_below_zero(const struct hf_segment *seg, const struct hf_s
 }
 
 /* Reads the buckets of op and foretells them. HOLDFAST_REASON_NONE or _INVALID_AMOUNT (above the range); *exceeded. */
-static int hf_settle_foretell(const struct hf_segment *seg, const struct hf_op *op, uint64_t now_ms,
+static int hf_settle_foretell(const struct hf_close *close, const struct hf_op *op, uint64_t now_ms,
                               struct hf_u128 *words, bool *exceeded)
 {
-    uint32_t tenant = hf_load_rlx_u32(&seg->slots[op->slot_idx].slot_tenant); /* relaxed: E13 */
-    const struct hf_shm_policy *policy = hf_lookup_policy(seg, hf_path_generation(seg, tenant));
+    const struct hf_segment *seg = close->handle->seg;
+    const struct hf_shm_policy *policy =
+        hf_client_policy(close->handle, hf_path_generation(seg, close->tenant_idx));
     *exceeded = false;
     for (uint32_t n = 0; n < op->buckets_cnt; n++) {
         struct hf_u128 after;
@@ -307,9 +308,10 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
     if (code != HF_OK) {
         return code;
     }
-    int reason = hf_settle_foretell(seg, &op, now.now_ms, words, &exceeded);
-    if (settle.kind != HF_KIND_DISPUTE &&
-        !hf_meter_slot_room(seg, slot, 0, settle.cost == HF_UNKNOWN ? settle.hold.hold_cost : settle.cost)) {
+    int reason = hf_settle_foretell(close, &op, now.now_ms, words, &exceeded);
+    uint64_t charged = settle.cost == HF_UNKNOWN ? settle.hold.hold_cost : settle.cost;
+    if (settle.kind != HF_KIND_DISPUTE && !hf_meter_room_for_all(seg, 0, charged) &&
+        !hf_meter_slot_room(seg, slot, 0, charged)) {
         reason = HOLDFAST_REASON_INVALID_AMOUNT;
     }
     if (reason != HOLDFAST_REASON_NONE) {

@@ -51,11 +51,38 @@ bool hf_slot_abandon(struct hf_segment *seg, uint32_t slot_idx)
 
 void hf_slot_store_text(char field[64], const char *text, uint32_t bytes)
 {
-    uint64_t words[8] = {0};
-    memcpy(words, text, bytes < 64 ? bytes : 63);
-    for (uint32_t i = 0; i < 8; i++) {
-        hf_store_rlx_u64((uint64_t *)(void *)field + i, words[i]); /* relaxed: published by st or W */
+    uint64_t *words = (uint64_t *)(void *)field;
+    uint32_t i = 0;
+    bytes = bytes < 64 ? bytes : 63;
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, text + i, 8);
+        hf_store_rlx_u64(&words[i / 8], word); /* relaxed: published by st or W */
     }
+    uint64_t word = 0; /* the rest, and in any case a NUL */
+    memcpy(&word, text + i, bytes - i);
+    hf_store_rlx_u64(&words[i / 8], word); /* relaxed: published by st or W */
+}
+
+bool hf_slot_text_is(const char field[64], uint32_t field_bytes, const char *text, uint32_t bytes)
+{
+    const uint64_t *words = (const uint64_t *)(const void *)field;
+    uint32_t i = 0;
+    if (field_bytes != bytes || bytes > 63) {
+        return false;
+    }
+    for (; i + 8 <= bytes; i += 8) {
+        uint64_t word;
+        memcpy(&word, text + i, 8);
+        if (hf_load_rlx_u64(&words[i / 8]) != word) { /* relaxed: E13 */
+            return false;
+        }
+    }
+    if (i == bytes) {
+        return true;
+    }
+    uint64_t word = hf_load_rlx_u64(&words[i / 8]); /* relaxed: E13 */
+    return memcmp(&word, text + i, bytes - i) == 0;
 }
 
 uint32_t hf_slot_load_text(const char field[64], uint32_t bytes, char text[64])
@@ -66,7 +93,7 @@ uint32_t hf_slot_load_text(const char field[64], uint32_t bytes, char text[64])
     }
     bytes = bytes < 64 ? bytes : 63;
     memcpy(text, words, 64);
-    text[bytes] = '\0';
+    memset(text + bytes, 0, 64 - bytes); /* what stood there in an earlier life */
     return bytes;
 }
 
@@ -165,9 +192,7 @@ static bool hf_slot_by_token(const struct hf_segment *seg, const char *id, uint3
         !(hf_slot_open(found->st) || hf_index_known(seg, found->st, hf_clock_now_ms(seg)))) {
         return false;
     }
-    char text[64];
-    uint32_t bytes = hf_slot_load_text(found->slot->slot_id, found->slot->slot_id_bytes, text);
-    return bytes == id_bytes && memcmp(text, id, id_bytes) == 0;
+    return hf_slot_text_is(found->slot->slot_id, found->slot->slot_id_bytes, id, id_bytes);
 }
 
 enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint32_t id_bytes, uint64_t token,

@@ -68,8 +68,11 @@ static inline bool hf_slot_open(struct hf_u128 st)
     return hf_st_state(st) == HF_STATE_HELD || hf_st_state(st) == HF_STATE_DISPATCHED;
 }
 
-/* Copies up to 63 bytes into a 64-byte text field word by word (atomic, relaxed); zero-padded. */
+/* Copies up to 63 bytes into a 64-byte text field word by word (atomic, relaxed), and at least one NUL; words
+ * behind that keep what they had. */
 void hf_slot_store_text(char field[64], const char *text, uint32_t bytes);
+/* Whether a field of field_bytes holds exactly this text. */
+bool hf_slot_text_is(const char field[64], uint32_t field_bytes, const char *text, uint32_t bytes);
 /* And back; text is NUL-terminated. Returns bytes. */
 uint32_t hf_slot_load_text(const char field[64], uint32_t bytes, char text[64]);
 

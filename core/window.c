@@ -1,5 +1,7 @@
 #include "core/window.h"
 
+#include <string.h>
+
 #include "core/amount.h"
 
 #define MINUTE_MS UINT64_C(60000)
@@ -90,4 +92,14 @@ uint64_t hf_window_end_ms(enum hf_window kind, uint32_t id)
         return HF_UNKNOWN;
     }
     return hf_window_start_ms(kind, id + 1);
+}
+
+void hf_window_ids_memo(struct hf_window_memo *memo, uint64_t now_ms, uint32_t ids[HF_WINDOW_CNT])
+{
+    /* Every window begins and ends at a minute's edge. An empty memo wraps around to a large difference. */
+    if (__builtin_expect(now_ms + 1U - memo->minute_ms >= 60000U || memo->minute_ms == 0, 0)) {
+        hf_window_ids(now_ms, memo->ids);
+        memo->minute_ms = now_ms - now_ms % 60000U + 1U;
+    }
+    memcpy(ids, memo->ids, sizeof memo->ids);
 }

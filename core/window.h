@@ -22,6 +22,15 @@ uint32_t hf_window_id(enum hf_window kind, uint64_t now_ms);
  * ns: on the hot path of every operation. */
 void hf_window_ids(uint64_t now_ms, uint32_t ids[HF_WINDOW_CNT]);
 
+/* The ids of one minute, kept by a caller: most looks at the clock fall into the minute of the last one. All-zero: empty. */
+struct hf_window_memo {
+    uint64_t minute_ms; /* start of the minute + 1; 0: empty */
+    uint32_t ids[HF_WINDOW_CNT];
+};
+
+/* hf_window_ids() by way of the memo; the same ids. */
+void hf_window_ids_memo(struct hf_window_memo *memo, uint64_t now_ms, uint32_t ids[HF_WINDOW_CNT]);
+
 /* The first millisecond of a window, and the first one after it (the start of the next), in ms since the Unix
  * epoch. The end of lifetime is HF_UNKNOWN. id < 2^28. */
 uint64_t hf_window_start_ms(enum hf_window kind, uint32_t id);

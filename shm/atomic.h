@@ -115,6 +115,16 @@ static inline void hf_fence_seq(void)
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
 }
 
+/* Orders a compare-and-swap, or exchange, before a later load. On x86-64 the locked instruction has done that already. */
+static inline void hf_fence_swap_load(void)
+{
+#if defined(__x86_64__)
+    __asm__ __volatile__("" ::: "memory");
+#else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
+}
+
 static inline void hf_pause(void)
 {
 #if defined(__x86_64__)

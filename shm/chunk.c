@@ -11,6 +11,18 @@ static uint64_t full_mask(const struct hf_segment *seg)
     return ~0ULL >> (64U - seg->chunk_slots);
 }
 
+/* Asks for the lines of the slot that is taken next, which the daemon has written last: by then they are here. */
+static void prefetch_next(const struct hf_segment *seg, const struct hf_chunks *chunks)
+{
+    if (chunks->free_bits != 0) {
+        uint32_t bit = (uint32_t)__builtin_ctzll(chunks->free_bits);
+        const uint8_t *slot = (const uint8_t *)&seg->slots[(chunks->current << seg->chunk_shift) + bit];
+
+        for (uint32_t line = 0; line < sizeof(struct hf_shm_slot); line += 64)
+            __builtin_prefetch(slot + line, 1);
+    }
+}
+
 /* The first slot of the chunk held that is free in truth; HF_SHM_NONE when its bits are used up. */
 static uint32_t take_from_current(const struct hf_segment *seg, struct hf_chunks *chunks)
 {
@@ -22,8 +34,10 @@ static uint32_t take_from_current(const struct hf_segment *seg, struct hf_chunks
         chunks->free_bits &= chunks->free_bits - 1U;
         st.lo = hf_load_acq_u64(&seg->slots[idx].slot_st.lo); /* E6 acquire -> the daemon's FREE */
         /* A bit without FREE is one that came late, after its slot had been found free by other means. */
-        if (hf_st_state(st) == HF_STATE_FREE)
+        if (hf_st_state(st) == HF_STATE_FREE) {
+            prefetch_next(seg, chunks);
             return idx;
+        }
     }
     return HF_SHM_NONE;
 }

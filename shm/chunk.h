@@ -40,13 +40,21 @@ void hf_chunk_freed(struct hf_segment *seg, uint32_t slot_idx);
  * be lost with a daemon). True when it took the chunk from a dead owner. hf_owner_alive() is a system call. */
 bool hf_chunk_return(struct hf_segment *seg, uint32_t chunk_idx);
 
-/* The dirty mark of a slot. Set after apply by the committer and by every helper; taken by the daemon. */
+/* The dirty mark of a slot. Set after apply by the committer and by every helper, right behind the CAS of its st; taken by the
+ * daemon. A mark that is still there is as good as a new one: the daemon takes it by an exchange after this look at it, and
+ * reads st after that. */
 static inline void hf_chunk_mark_dirty(const struct hf_segment *seg, uint32_t slot_idx)
 {
+    uint64_t *dirty = &seg->chunks[slot_idx >> seg->chunk_shift].chunk_dirty;
+    uint64_t bit = 1ULL << (slot_idx & (seg->chunk_slots - 1U));
+    /* E9 fence -> the daemon's exchange: the CAS of st is before this load, the exchange before the daemon's load of st. */
+    hf_fence_swap_load();
+    if ((hf_load_rlx_u64(dirty) & bit) != 0) { /* relaxed: E9's fence */
+        return;
+    }
     /* E9 acqrel -> the daemon's exchange: it sees the state that was stored before the mark.
      * CRASH before: the daemon's sweep compares st with slot_persisted. */
-    hf_or_acqrel_u64(&seg->chunks[slot_idx >> seg->chunk_shift].chunk_dirty,
-                     1ULL << (slot_idx & (seg->chunk_slots - 1U)));
+    hf_or_acqrel_u64(dirty, bit);
 }
 
 #endif
