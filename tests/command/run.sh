@@ -132,6 +132,7 @@ printf '%s\n' "${reserve/\"a\"/\"q6\"}" >>"$folder/in"
 expect 0 "$holdfast" run --policy "$folder/queue.yaml" --clock-ms 1790000000000
 says '{"op":"reserve","ok":false,"id":"q6","kind":"reject"'
 says '"reason":"not-built"'
+! grep -F '"id":"q6"' "$folder/out" | grep -qF '"ticket"' || fault "$what: gave a ticket"
 warns 'warning: on_limit: queue is not built yet'
 
 # An answer comes before the next line is there, and a signal ends the run in order.

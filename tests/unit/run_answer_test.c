@@ -171,6 +171,26 @@ static void a_refusal_without_layer(void **state)
     }
 }
 
+/* What would wait in a queue says where it stopped, and nothing of when to come again. */
+static void a_refusal_for_want_of_queues(void **state)
+{
+    struct hf_json_out out = {0};
+    struct holdfast_answer answer;
+
+    (void)state;
+    empty_answer(&answer);
+    answer.reason = HOLDFAST_REASON_NOT_BUILT;
+    answer.layer = HOLDFAST_LAYER_TEAM;
+    answer.window = HOLDFAST_WINDOW_MINUTE;
+    answer.dimension = HOLDFAST_INVOCATIONS;
+    hf_answer_admission(&out, "reserve", "q", false, HOLDFAST_REFUSED, &answer);
+    assert_line(
+        &out,
+        "{\"op\":\"reserve\",\"ok\":false,\"id\":\"q\",\"kind\":\"reject\",\"layer\":\"team\",\"reason\":"
+        "\"not-built\",\"window\":\"minute\",\"dimension\":\"invocations\",\"message\":\"over the limit, "
+        "and the policy says on_limit: queue, which this build of holdfast cannot do yet\"}");
+}
+
 /* What is no verdict on amounts has no kind: an extension of what is closed, a sum beyond the range. */
 static void a_refusal_without_kind(void **state)
 {
@@ -308,6 +328,7 @@ int main(void)
         cmocka_unit_test(a_refusal_by_a_limit),
         cmocka_unit_test(a_refusal_by_a_cap),
         cmocka_unit_test(a_refusal_without_layer),
+        cmocka_unit_test(a_refusal_for_want_of_queues),
         cmocka_unit_test(a_refusal_without_kind),
         cmocka_unit_test(a_settlement),
         cmocka_unit_test(a_release_and_its_refusal),

@@ -149,6 +149,9 @@ static const char *limit_sentence(const struct holdfast_answer *answer, char *te
 {
     char when[64] = "waiting cannot help: it is more than the limit ever has";
 
+    if (answer->reason == HOLDFAST_REASON_NOT_BUILT) {
+        return "over the limit, and the policy says on_limit: queue, which this build of holdfast cannot do yet";
+    }
     if (answer->window < 0 || answer->dimension < 0 ||
         (answer->reason != HOLDFAST_REASON_KEY_BUDGET && answer->reason != HOLDFAST_REASON_TEAM_SHARE &&
          answer->reason != HOLDFAST_REASON_TENANT_TOTAL)) {
@@ -182,7 +185,7 @@ static void put_refused(struct hf_json_out *out, const char *op, const char *id,
     if (answer->dimension >= 0) {
         hf_json_out_text(out, "dimension", hf_dimension_name((enum hf_dimension)answer->dimension));
     }
-    if (answer->layer >= 0) {
+    if (answer->layer >= 0 && answer->reason != HOLDFAST_REASON_NOT_BUILT) {
         hf_json_out_amount(out, "retry_after_ms", answer->retry_after_ms);
     }
     put_message(out, limit_sentence(answer, text, sizeof(text)));

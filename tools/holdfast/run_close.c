@@ -112,6 +112,20 @@ static void log_unknown(const struct hf_json_value *values)
     (void)fputc('\n', stderr);
 }
 
+/* More of the input was cached than there was: the one fault of a settlement whose sentence can say more than its reason. */
+static const char *settle_message(const struct holdfast_closing *closing, const struct holdfast_usage *usage)
+{
+    uint64_t cached = usage->cached_input_tokens == HOLDFAST_UNKNOWN ? 0 : usage->cached_input_tokens;
+    uint64_t written =
+        usage->cache_write_input_tokens == HOLDFAST_UNKNOWN ? 0 : usage->cache_write_input_tokens;
+
+    if (closing->reason == HOLDFAST_REASON_INVALID_AMOUNT && usage->input_tokens != HOLDFAST_UNKNOWN &&
+        cached + written > usage->input_tokens) {
+        return "cached_input_tokens and cache_write_input_tokens are parts of input_tokens, and together above it";
+    }
+    return NULL;
+}
+
 void hf_run_settle(struct hf_run *run, const struct hf_run_op *op, const struct hf_json_value *values)
 {
     const char *id = values[S_ID].text;
@@ -131,6 +145,8 @@ void hf_run_settle(struct hf_run *run, const struct hf_run_op *op, const struct 
     }
     if (result < 0) {
         hf_answer_fault(&run->out, op->name, id, result);
+    } else if (result == HOLDFAST_REFUSED && settle_message(&closing, &usage) != NULL) {
+        hf_answer_refuse(&run->out, op->name, id, closing.reason, settle_message(&closing, &usage));
     } else {
         hf_answer_closing(&run->out, op->name, id, result, &closing);
     }
