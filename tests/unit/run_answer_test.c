@@ -151,8 +151,8 @@ static void a_refusal_by_a_cap(void **state)
 static void a_refusal_without_layer(void **state)
 {
     static const int reasons[] = {HOLDFAST_REASON_UNKNOWN_TENANT, HOLDFAST_REASON_MODEL_LIMIT,
-                                  HOLDFAST_REASON_ID_CONFLICT,    HOLDFAST_REASON_BUSY,
-                                  HOLDFAST_REASON_WINDOW_OVER,    HOLDFAST_REASON_NOT_BUILT};
+                                  HOLDFAST_REASON_ID_CONFLICT, HOLDFAST_REASON_BUSY,
+                                  HOLDFAST_REASON_WINDOW_OVER};
 
     (void)state;
     for (size_t i = 0; i < sizeof(reasons) / sizeof(reasons[0]); i++) {
