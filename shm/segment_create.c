@@ -255,7 +255,7 @@ static int allocate(int fd, const char *path, uint64_t bytes, struct hf_error *e
 static int make_file(struct hf_segment *seg, const char *temp, uint64_t bytes, mode_t mode, gid_t group,
                      struct hf_error *err)
 {
-    struct stat st;
+    struct stat st = {0};
     int fd = open(temp, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     int code;
 
