@@ -8,7 +8,8 @@
 #include <string.h>
 
 #define SQL_BYTES 8192
-/* The condition of the partial index receipt_rare, word by word, so that SQLite too sees that it applies. */
+/* The condition of the partial index receipt_rare, word by word, so that SQLite too sees that it applies; beside it no
+ * `kind = '...'`, which SQLite would put into it. */
 #define RARE "kind IN ('epoch', 'policy', 'credit')"
 
 /* ---- rows as receipts --------------------------------------------------------------------------------------------- */
@@ -297,17 +298,19 @@ enum hf_store_status hf_store_last(struct hf_store *store, const char *segment, 
                              hf_receipt_kind_name(kind));
     }
     params[0] = hf_param_integer(segment_id);
-    select_rows(sql, "WHERE segment_id = $1 AND kind = '%s' AND " RARE " ORDER BY seq DESC LIMIT 1",
-                hf_receipt_kind_name(kind));
+    select_rows(
+        sql,
+        "WHERE segment_id = $1 AND seq = (SELECT max(seq) FROM every_receipt WHERE segment_id = $1 AND "
+        "kind || '' = '%s' AND " RARE ")",
+        hf_receipt_kind_name(kind));
     return query_rows(store, sql, params, 1, row, ctx, error);
 }
 
 enum hf_store_status hf_store_credits(struct hf_store *store, const char *segment, uint64_t now_ms,
                                       hf_store_row_fn *row, void *ctx, struct hf_store_error *error)
 {
-#define OPEN_CREDITS                                \
-    "segment_id = $1 AND kind = 'credit' AND " RARE \
-    " AND credit_window = $2 AND window_ms >= $3 AND window_ms < $4"
+#define OPEN_CREDITS \
+    "segment_id = $1 AND " RARE " AND credit_window = $2 AND window_ms >= $3 AND window_ms < $4"
     char sql[SQL_BYTES];
     int64_t segment_id;
     struct hf_param params[4];
