@@ -91,7 +91,7 @@ enum hf_replay hf_replay_found(struct holdfast *handle, const struct holdfast_re
     }
     bool same = hf_replay_same(handle->seg, found->slot, request, want);
     hf_replay_answer(found, answer);
-    /* The slot may have been freed and filled again meanwhile: then what was read belongs to nobody. */
+    /* E16 acquire: the slot may have been freed and filled again meanwhile: then what was read belongs to nobody. */
     hf_fence_acq();
     struct hf_u128 st = hf_commit_read_st(found->slot); /* E13, E16 */
     if (hf_st_gen(st) != hf_st_gen(found->st) || hf_st_state(st) < HF_STATE_HELD) {

@@ -155,7 +155,7 @@ static int hf_settle_closed(struct hf_close *close, const struct hf_told *told,
     hf_slot_hold(slot, close->found.st, &hold);
     bool same = (close_flags & HF_SETTLE_TOLD_FLAGS) == (told->close_flags & HF_SETTLE_TOLD_FLAGS) &&
                 hf_settle_same(close->handle->seg, slot, told, close_flags, tokens, cost);
-    hf_fence_acq();
+    hf_fence_acq(); /* E16: the generation is read after the fields */
     if (hf_st_gen(hf_commit_read_st(slot)) != hf_st_gen(close->found.st)) { /* E13, E16: freed meanwhile */
         return HF_CLOSE_AGAIN;
     }

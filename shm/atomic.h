@@ -39,6 +39,16 @@ static inline void hf_store_rel_u64(uint64_t *word, uint64_t value)
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
+static inline uint8_t hf_load_rlx_u8(const uint8_t *word)
+{
+    return __atomic_load_n(word, __ATOMIC_RELAXED);
+}
+
+static inline void hf_store_rlx_u8(uint8_t *word, uint8_t value)
+{
+    __atomic_store_n(word, value, __ATOMIC_RELAXED);
+}
+
 static inline uint32_t hf_load_rlx_u32(const uint32_t *word)
 {
     return __atomic_load_n(word, __ATOMIC_RELAXED);

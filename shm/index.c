@@ -82,7 +82,7 @@ static bool make_words(const char *id, uint32_t id_bytes, struct id_words *out)
 static bool same_id(const struct hf_shm_slot *slot, const struct id_words *id)
 {
     /* relaxed: ordered by E4; bytes behind the end of the id may be anything. */
-    if (__atomic_load_n(&slot->slot_id_bytes, __ATOMIC_RELAXED) != id->bytes_cnt)
+    if (hf_load_rlx_u8(&slot->slot_id_bytes) != id->bytes_cnt)
         return false;
     const uint64_t *theirs = (const uint64_t *)(const void *)slot->slot_id;
     uint32_t whole = id->bytes_cnt / 8U;

@@ -13,7 +13,7 @@ use File::Basename;
 
 chdir($ARGV[0] // dirname($0) . '/../..') or die "atomics: no such folder: $!\n";
 
-my $accessor = qr/\bhf_(?:(?:load|store|cas|add|sub|or|and|xchg)_(?:rlx|acq|rel|acqrel|seq)_u(?:32|64|128)|fence_(?:acq|rel|seq))\s*\(/;
+my $accessor = qr/\bhf_(?:(?:load|store|cas|add|sub|or|and|xchg)_(?:rlx|acq|rel|acqrel|seq)_u(?:8|32|64|128)|fence_(?:acq|rel|seq))\s*\(/;
 my $ordered = qr/\bhf_(?:\w+_(?:acq|rel|acqrel|seq)_u|fence_)/;
 my $mark = qr/\bE\d+\b|\brelaxed:|\bplain:|\bLIN\b/;
 

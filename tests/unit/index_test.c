@@ -61,7 +61,7 @@ static void fill(struct hf_segment *seg, uint32_t idx, const char *id, uint32_t 
     memcpy(words, id, id_bytes);
     for (uint32_t i = 0; i < 8; i++)
         hf_store_rlx_u64((uint64_t *)(void *)slot->slot_id + i, words[i]);
-    __atomic_store_n(&slot->slot_id_bytes, (uint8_t)id_bytes, __ATOMIC_RELAXED);
+    hf_store_rlx_u8(&slot->slot_id_bytes, (uint8_t)id_bytes);
     hf_store_rel_u64(&slot->slot_st.lo, hf_st_make(0, 0, HF_STATE_PENDING, NOW, gen).lo);
 }
 
