@@ -56,7 +56,7 @@ static int hf_name_match(struct cds_lfht_node *node, const void *arg)
 {
     const struct hf_name_entry *entry = caa_container_of(node, struct hf_name_entry, node);
     const struct hf_name_key *key = arg;
-    /* E20 acquire -> hf_name_cache_add: the entry is complete. */
+    /* E21 acquire -> hf_name_cache_add: the entry is complete. */
     return hf_load_acq_u32(&entry->complete) != 0 && entry->path.policy_gen == key->gen &&
            entry->bytes == key->bytes && memcmp(entry->text, key->text, key->bytes) == 0;
 }
@@ -134,7 +134,7 @@ void hf_name_cache_add(struct hf_name_cache *cache, const struct hf_names *names
         entry->path = *path;
         entry->bytes = key.bytes;
         memcpy(entry->text, key.text, key.bytes);
-        hf_store_rel_u32(&entry->complete, 1); /* E20 release -> hf_name_match */
+        hf_store_rel_u32(&entry->complete, 1); /* E21 release -> hf_name_match */
         cds_lfht_node_init(&entry->node);
         rcu_read_lock();
         struct cds_lfht_node *there =
