@@ -654,5 +654,6 @@ int main(int argc, char **argv)
                  test.board->used[0] + test.board->used[1] + test.board->used[2], test.daemon_kills,
                  test.worker_kills, test.wrong, seed);
     clean(&test);
+    free(test.stored);
     return test.wrong == 0 ? 0 : 1;
 }
