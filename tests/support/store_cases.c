@@ -1060,19 +1060,12 @@ static int add_reservation(void *ctx, const struct hf_receipt *rows, size_t rows
     return 0;
 }
 
-static void what_is_open_and_what_is_known_come_back(void **state)
+/* Reservations in every state that comes back. */
+static void commit_states(struct cases_chain *chain)
 {
-    char url[URL_BYTES];
-    struct hf_store *store = cases_new(url, sizeof(url), SEGMENT);
-    struct cases_chain chain;
     struct hf_receipt rows[16];
-    struct found found = {.cnt = 0};
-    struct hf_store_filter filter = {
-        .open = true, .closed_since_ms = HF_UNKNOWN, .late_since_ms = HF_UNKNOWN};
     size_t n = 0;
 
-    (void)state;
-    cases_chain_start(&chain, store);
     cases_reservation(&rows[n++], "settled long ago");
     cases_settlement(&rows[n++], "settled long ago");
     cases_reservation(&rows[n++], "open");
@@ -1082,7 +1075,7 @@ static void what_is_open_and_what_is_known_come_back(void **state)
     cases_reservation(&rows[n++], "late");
     cases_closing(&rows[n], "late", HF_RECEIPT_EXPIRY, 0);
     rows[n++].made_ms = CASES_NOW_MS + 4000;
-    commit_ok(&chain, rows, n);
+    commit_ok(chain, rows, n);
     n = 0;
     cases_closing(&rows[n], "extended", HF_RECEIPT_EXTENSION, 0);
     rows[n].held_invocations = rows[n].charged_invocations = 0;
@@ -1100,7 +1093,21 @@ static void what_is_open_and_what_is_known_come_back(void **state)
     rows[n].kind = HF_RECEIPT_LATE;
     rows[n].held_invocations = rows[n].held_tokens = rows[n].held_cost_micros = 0;
     rows[n++].made_ms = CASES_NOW_MS + 4600;
-    commit_ok(&chain, rows, n);
+    commit_ok(chain, rows, n);
+}
+
+static void what_is_open_and_what_is_known_come_back(void **state)
+{
+    char url[URL_BYTES];
+    struct hf_store *store = cases_new(url, sizeof(url), SEGMENT);
+    struct cases_chain chain;
+    struct found found = {.cnt = 0};
+    struct hf_store_filter filter = {
+        .open = true, .closed_since_ms = HF_UNKNOWN, .late_since_ms = HF_UNKNOWN};
+
+    (void)state;
+    cases_chain_start(&chain, store);
+    commit_states(&chain);
 
     assert_status(HF_STORE_OK,
                   hf_store_reservations(store, SEGMENT, &filter, add_reservation, &found, &chain.error),
