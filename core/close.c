@@ -5,6 +5,8 @@
  * claim. LIN: the W CAS of hf_commit_run; 'already' answers by a final state, which never changes back. */
 #include "core/close.h"
 
+#include "core/name.h"
+
 #include <string.h>
 
 /* ---- shared ------------------------------------------------------------------------------------------------- */
@@ -18,9 +20,9 @@ int hf_close_start(struct hf_close *close, struct holdfast *handle, const char *
     }
     close->handle = handle;
     close->id = id;
-    close->id_bytes = hf_client_name(id);
+    close->id_bytes = id == NULL ? 0 : (uint32_t)strnlen(id, HF_NAME_BYTES_MAX + 1);
     close->token = token;
-    if (close->id_bytes == 0) {
+    if (close->id_bytes == 0 || close->id_bytes > HF_NAME_BYTES_MAX) {
         *reason = HOLDFAST_REASON_INVALID_REQUEST;
         return HOLDFAST_REFUSED;
     }
@@ -35,7 +37,9 @@ int hf_close_find(struct hf_close *close)
         return HOLDFAST_REASON_BUSY;
     }
     if (rc != HF_INDEX_FOUND || hf_st_state(close->found.st) == HF_STATE_PENDING) {
-        return HOLDFAST_REASON_UNKNOWN_RESERVATION;
+        /* Only names were ever reserved, so the form of an id that is found needs no check. */
+        return hf_name_valid(close->id, close->id_bytes) ? HOLDFAST_REASON_UNKNOWN_RESERVATION
+                                                         : HOLDFAST_REASON_INVALID_REQUEST;
     }
     close->tenant_idx = hf_load_rlx_u32(&close->found.slot->slot_tenant); /* relaxed: E13 */
     return HOLDFAST_REASON_NONE;
