@@ -43,7 +43,7 @@ void hf_bench_bare(struct hf_bench *bench, uint32_t cnt);
 /* Takes all dirty marks and frees the slots that are closed, as a drain does after its commit. Returns how many
  * were freed. */
 uint32_t hf_bench_drain(struct hf_bench *bench);
-/* The same by a thread of its own until hf_bench_drain_stop(). 0 or an errno. */
+/* The same by a thread of its own, every millisecond, until hf_bench_drain_stop(). 0 or an errno. */
 int hf_bench_drain_start(struct hf_bench *bench);
 void hf_bench_drain_stop(struct hf_bench *bench);
 /* Waits until a started drain thread has left room for cnt reservations. */
