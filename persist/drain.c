@@ -542,7 +542,7 @@ static void sweep_chunk(struct hf_drain *drain, uint32_t chunk_idx)
 {
     struct hf_segment *seg = drain->seg;
     const struct hf_shm_chunk *chunk = &seg->chunks[chunk_idx];
-    uint64_t all = ~0ULL >> (64U - seg->chunk_slots);
+    uint64_t all = seg->chunk_slots < 64U ? (1ULL << seg->chunk_slots) - 1U : ~0ULL;
     uint64_t owner = hf_load_rlx_u64(&chunk->chunk_owner); /* relaxed: a hint of what to skip */
     uint64_t filling = 0;
     uint8_t used = 0;

@@ -53,8 +53,8 @@ struct hf_serve_options {
 struct hf_serve;
 
 /* Reads the policy, opens and locks the store, attaches to the segment or makes one. report: an all-zero struct, the caller's to
- * free; filled in with HF_SERVE_POLICY, and with warnings. *serve is NULL unless OK. */
-enum hf_serve_status hf_serve_open(const struct hf_serve_options *options, struct hf_serve **serve,
+ * free; filled in with HF_SERVE_POLICY, and with warnings. *out is NULL unless OK. */
+enum hf_serve_status hf_serve_open(const struct hf_serve_options *options, struct hf_serve **out,
                                    struct hf_policy_report *report, struct hf_error *err);
 
 /* What is due: reaping, the clock, a drain cycle, housekeeping. *wait_ms: how long nothing will be due (0: call again at once).

@@ -179,10 +179,7 @@ static const struct option long_options[] = {
 static int read_numeric(struct hf_serve_options *options, int letter, const char *text)
 {
     uint64_t number = 0;
-    uint64_t most = letter == OPT_SLOTS    ? HF_SHM_SLOTS_MAX
-                    : letter == OPT_OWNERS ? 65535U
-                    : letter == OPT_CLOCK  ? HF_CLOCK_MS_MAX
-                                           : HF_CLOCK_MS_MAX;
+    uint64_t most = letter == OPT_SLOTS ? HF_SHM_SLOTS_MAX : letter == OPT_OWNERS ? 65535U : HF_CLOCK_MS_MAX;
     uint64_t least = letter == OPT_CLOCK ? 0 : letter == OPT_SLOTS ? HF_SHM_CHUNK_SLOTS : 1;
 
     if (!read_number(text, least, most, &number)) {

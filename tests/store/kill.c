@@ -328,10 +328,16 @@ static void play(struct test *test, uint64_t seconds)
 
 static struct stored *stored_of(struct test *test, const char *id)
 {
-    unsigned worker;
-    unsigned n;
+    char *dash = NULL;
+    char *end = NULL;
+    unsigned long worker = id[0] == 'w' ? strtoul(id + 1, &dash, 10) : WORKERS;
 
-    if (sscanf(id, "w%u-%u", &worker, &n) != 2 || worker >= WORKERS || n >= NOTES_MAX) {
+    if (worker >= WORKERS || *dash != '-') {
+        return NULL;
+    }
+    unsigned long n = strtoul(dash + 1, &end, 10);
+
+    if (*end != '\0' || n >= NOTES_MAX) {
         return NULL;
     }
     return &test->stored[worker * NOTES_MAX + n];
