@@ -458,7 +458,7 @@ struct hf_shm_cap {
     uint32_t cap_pad;
 };
 
-/* Open addressing by hf_name_hash of the name with (kind, parent) as seed; lku_kind 0 ends a probe. */
+/* Open addressing by core/lookup.h: hf_lookup_hash of (kind, parent, name); lku_kind 0 ends a probe. */
 #define HF_LOOKUP_TENANT 1U /* parent 0; value = tenant index */
 #define HF_LOOKUP_TEAM   2U /* parent = tenant row; value = row */
 #define HF_LOOKUP_KEY    3U /* parent = team row; value = row */
