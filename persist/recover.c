@@ -36,8 +36,14 @@ int hf_recover_unused(const char *segment, struct hf_error *err)
         if (errno == ENOENT) {
             return HF_OK;
         }
-        return hf_error_set(err, HF_ESYS, "cannot look who uses the segment: %s: %s", lock_path,
-                            strerror(errno));
+        if (errno == ELOOP) {
+            return hf_error_set(
+                err, HF_EFOREIGN,
+                "%s is a symbolic link, and a lock file is never followed through one; remove it", lock_path);
+        }
+        return hf_error_set(err, HF_ESYS,
+                            "cannot look who uses the segment: %s: %s; run as a user who may write that file",
+                            lock_path, strerror(errno));
     }
     code = HF_OK;
     if (fcntl(fd, F_OFD_GETLK, &lock) != 0) {

@@ -16,9 +16,9 @@ static const char *const sentences[HOLDFAST_REASON_CNT] = {
     [HOLDFAST_REASON_INVALID_REQUEST] =
         "the fields do not fit together; the protocol says which go with which",
     [HOLDFAST_REASON_INVALID_AMOUNT] = "a sum or cost is above the range of amounts, 0 to 72057594037927935",
-    [HOLDFAST_REASON_UNKNOWN_TENANT] = "the policy has no such tenant",
-    [HOLDFAST_REASON_UNKNOWN_TEAM] = "the tenant has no such team",
-    [HOLDFAST_REASON_UNKNOWN_KEY] = "the team has no such key",
+    [HOLDFAST_REASON_UNKNOWN_TENANT] = "the policy has no such tenant: check the spelling, every byte counts",
+    [HOLDFAST_REASON_UNKNOWN_TEAM] = "the tenant has no such team: check the spelling, every byte counts",
+    [HOLDFAST_REASON_UNKNOWN_KEY] = "the team has no such key: check the spelling, every byte counts",
     [HOLDFAST_REASON_UNKNOWN_CAPABILITY] = "the team does not list this capability and may not call it",
     [HOLDFAST_REASON_UNKNOWN_MODEL] = "the price catalog has no such model",
     [HOLDFAST_REASON_MODEL_LIMIT] = "max_output_tokens is above the model's longest output",
