@@ -16,6 +16,11 @@
 #define HOUSE_MS 1000U  /* housekeeping */
 #define SEQ_MS   60000U /* how far the tenants' sequences are */
 
+/* How long a call of the store may hold up reaping, clock and heartbeat. */
+#define CONNECT_MS   5000U
+#define STATEMENT_MS 15000U
+#define BUSY_MS      500U
+
 struct hf_serve {
     struct hf_serve_options options;
     struct hf_policy_file policy;
@@ -88,7 +93,10 @@ static enum hf_serve_status open_store(struct hf_serve *serve, struct hf_error *
 {
     const struct hf_serve_options *options = &serve->options;
     struct hf_store_error error = {""};
-    struct hf_store_options store = {.durability = HF_STORE_FULL};
+    struct hf_store_options store = {.durability = HF_STORE_FULL,
+                                     .connect_timeout_ms = CONNECT_MS,
+                                     .statement_timeout_ms = STATEMENT_MS,
+                                     .busy_timeout_ms = BUSY_MS};
     enum hf_serve_status served = choose_url(serve, err);
     enum hf_store_status status = HF_STORE_OK;
 
