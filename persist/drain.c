@@ -1,5 +1,6 @@
 #include "persist/drain.h"
 
+#include "core/slot.h"
 #include "persist/batch.h"
 #include "persist/closed.h"
 #include "persist/retire.h"
@@ -506,6 +507,22 @@ static void gather(struct hf_drain *drain, bool *again)
 
 /* ---- sweeping ------------------------------------------------------------------------------------------------ */
 
+/* An open slot whose deadline is not known yet. */
+static void find_deadline(struct hf_drain *drain, uint32_t slot_idx, struct hf_u128 st)
+{
+    const struct hf_shm_slot *slot = &drain->seg->slots[slot_idx];
+    struct hf_shm_hold hold;
+
+    if (drain->options.deadlines->place[slot_idx] != 0) {
+        return;
+    }
+    hf_slot_hold(slot, st, &hold);
+    hf_fence_acq(); /* E16 acquire fence -> hf_slot_begin, as in hf_snapshot_take() */
+    if (hf_st_gen(hf_commit_read_st(slot)) == hf_st_gen(st)) { /* E13 */
+        hf_deadlines_set(drain->options.deadlines, slot_idx, hf_st_gen(st), hold.hold_deadline);
+    }
+}
+
 /* True when the slot is to be looked at closely. */
 static bool sweep_slot(struct hf_drain *drain, uint32_t slot_idx, struct hf_u128 st, bool filling_before)
 {
@@ -521,9 +538,8 @@ static bool sweep_slot(struct hf_drain *drain, uint32_t slot_idx, struct hf_u128
         return true;
     case HF_STATE_HELD:
     case HF_STATE_DISPATCHED:
-        if (drain->options.deadlines->place[slot_idx] == 0) {
-            return true;
-        }
+        /* Not left to the look: while the store takes no batch nothing is looked at, and deadlines pass all the same. */
+        find_deadline(drain, slot_idx, st);
         break;
     default:
         break;
