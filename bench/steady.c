@@ -20,6 +20,7 @@ void __libc_free(void *memory);
 
 static uint64_t allocations;
 
+/* NOLINTBEGIN(readability-inconsistent-declaration-parameter-name): theirs are reserved names */
 void *malloc(size_t bytes)
 {
     allocations++;
@@ -56,6 +57,7 @@ void free(void *memory)
     allocations += memory != NULL;
     __libc_free(memory);
 }
+/* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
 static int pairs(struct hf_bench *bench, enum hf_bench_how how, uint32_t cnt)
 {
