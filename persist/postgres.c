@@ -342,10 +342,10 @@ enum hf_store_status hf_pg_query(struct hf_store *store, const char *sql, const 
                                  struct hf_store_error *error)
 {
     PGconn *conn = hf_postgres_of(store)->conn;
-    Oid types[PARAMS_MAX];
-    const char *values[PARAMS_MAX];
-    int lengths[PARAMS_MAX];
-    int formats[PARAMS_MAX];
+    Oid types[PARAMS_MAX] = {0};
+    const char *values[PARAMS_MAX] = {NULL};
+    int lengths[PARAMS_MAX] = {0};
+    int formats[PARAMS_MAX] = {0};
     char integers[PARAMS_MAX][8];
 
     if (params_cnt > PARAMS_MAX) {

@@ -42,64 +42,107 @@ struct told {
 
 /* ---- what was found --------------------------------------------------------------------------------------------- */
 
-/* Sums of one tenant's path in one window; the store hands them over by path and mask. */
-struct window_sum {
+/* What one layer counts in one window; the store hands the sums over by path and mask. */
+struct layer_sum {
     struct hf_name tenant;
+    struct hf_name team; /* length 0: the tenant's own limit */
+    struct hf_name key;  /* length 0: the team's own limit */
     enum hf_window window;
-    bool limited[HF_DIM_CNT]; /* some bucket counts it */
+    bool limited[HF_DIM_CNT];
     __int128 held[HF_DIM_CNT];
     __int128 charged[HF_DIM_CNT];
 };
 
-struct window_sums {
-    struct window_sum *list;
+struct layer_sums {
+    struct layer_sum *list;
     size_t cnt;
     size_t room;
 };
 
-/* Bits of the dimensions that some layer of the path counts in this window. */
-static unsigned limited_of(const struct hf_store_sum *sum)
+static int compare_sums(const void *a, const void *b)
 {
-    unsigned bits = 0;
+    const struct layer_sum *x = a;
+    const struct layer_sum *y = b;
+    int order = strcmp(x->tenant.bytes, y->tenant.bytes);
 
-    for (unsigned layer = 0; layer < 3; layer++) {
-        bits |= (unsigned)(sum->bucket_mask >> ((layer * HF_WINDOW_CNT + sum->window) * HF_DIM_CNT));
-    }
-    return bits & ((1U << HF_DIM_CNT) - 1);
+    order = order != 0 ? order : strcmp(x->team.bytes, y->team.bytes);
+    order = order != 0 ? order : strcmp(x->key.bytes, y->key.bytes);
+    return order != 0 ? order : (int)x->window - (int)y->window;
 }
 
+/* Room for one more; NULL: no memory. */
+static struct layer_sum *add_place(struct layer_sums *sums)
+{
+    if (sums->cnt == sums->room) {
+        size_t room = sums->room == 0 ? 64 : 2 * sums->room;
+        struct layer_sum *list = realloc(sums->list, room * sizeof(*list));
+
+        if (list == NULL) {
+            return NULL;
+        }
+        sums->list = list;
+        sums->room = room;
+    }
+    return &sums->list[sums->cnt++];
+}
+
+/* The buckets of one path, by layer: 0 key, 1 team, 2 tenant. */
 static int add_sum(void *ctx, const struct hf_store_sum *sum)
 {
-    struct window_sums *sums = ctx;
-    unsigned limited = limited_of(sum);
-    size_t i = 0;
+    for (unsigned layer = 0; layer < 3; layer++) {
+        unsigned shift = (layer * HF_WINDOW_CNT + (unsigned)sum->window) * HF_DIM_CNT;
+        unsigned limited = (unsigned)(sum->bucket_mask >> shift) & ((1U << HF_DIM_CNT) - 1);
+        struct layer_sum *place = NULL;
 
-    while (i < sums->cnt &&
-           (sums->list[i].window != sum->window || !hf_name_equal(&sums->list[i].tenant, &sum->tenant))) {
-        i++;
-    }
-    if (i == sums->cnt) {
-        if (sums->cnt == sums->room) {
-            size_t room = sums->room == 0 ? 64 : 2 * sums->room;
-            struct window_sum *list = realloc(sums->list, room * sizeof(*list));
-
-            if (list == NULL) {
-                return 1;
-            }
-            sums->list = list;
-            sums->room = room;
+        if (limited == 0) {
+            continue;
         }
-        memset(&sums->list[i], 0, sizeof(sums->list[i]));
-        sums->list[i].tenant = sum->tenant;
-        sums->list[i].window = sum->window;
-        sums->cnt++;
-    }
-    for (int d = 0; d < HF_DIM_CNT; d++) {
-        sums->list[i].limited[d] = sums->list[i].limited[d] || (limited >> d & 1U) != 0;
-        sums->list[i].held[d] += sum->held[d];
-        sums->list[i].charged[d] += sum->charged[d];
+        place = add_place(ctx);
+        if (place == NULL) {
+            return 1;
+        }
+        *place = (struct layer_sum){.tenant = sum->tenant, .window = sum->window};
+        if (layer < 2) {
+            place->team = sum->team;
+        }
+        if (layer == 0) {
+            place->key = sum->key;
+        }
+        for (int d = 0; d < HF_DIM_CNT; d++) {
+            if ((limited >> d & 1U) != 0) {
+                place->limited[d] = true;
+                place->held[d] = sum->held[d];
+                place->charged[d] = sum->charged[d];
+            }
+        }
     }
     return 0;
+}
+
+/* Sorts, and adds up what is of one layer and window. */
+static void merge_sums(struct layer_sums *sums)
+{
+    size_t kept = 0;
+
+    if (sums->cnt == 0) {
+        return;
+    }
+    qsort(sums->list, sums->cnt, sizeof(sums->list[0]), compare_sums);
+    for (size_t i = 1; i < sums->cnt; i++) {
+        struct layer_sum *into = &sums->list[kept];
+        const struct layer_sum *from = &sums->list[i];
+
+        if (compare_sums(into, from) != 0) {
+            sums->list[++kept] = *from;
+            continue;
+        }
+        for (int d = 0; d < HF_DIM_CNT; d++) {
+            into->limited[d] = into->limited[d] || from->limited[d];
+            into->held[d] += from->held[d];
+            into->charged[d] += from->charged[d];
+        }
+    }
+    sums->cnt = kept + 1;
 }
 
 static int64_t shown(__int128 amount)
@@ -107,18 +150,21 @@ static int64_t shown(__int128 amount)
     return amount > INT64_MAX ? INT64_MAX : amount < INT64_MIN ? INT64_MIN : (int64_t)amount;
 }
 
-static int compare_sums(const void *a, const void *b)
+static void print_sum(const struct layer_sum *sum)
 {
-    const struct window_sum *x = a;
-    const struct window_sum *y = b;
-    int order = strcmp(x->tenant.bytes, y->tenant.bytes);
-
-    return order != 0 ? order : (int)x->window - (int)y->window;
+    for (int d = 0; d < HF_DIM_CNT; d++) {
+        if (sum->limited[d]) {
+            (void)printf("%-20s  %-16s  %-16s  %-8s  %-11s  %17" PRId64 "  %17" PRId64 "\n",
+                         sum->tenant.bytes, sum->team.bytes, sum->key.bytes, hf_window_name(sum->window),
+                         hf_dimension_name((enum hf_dimension)d), shown(sum->held[d]),
+                         shown(sum->charged[d]));
+        }
+    }
 }
 
 static int print_sums(struct hf_store *store, const char *store_name, uint64_t now_ms)
 {
-    struct window_sums sums = {0};
+    struct layer_sums sums = {0};
     struct hf_store_error error = {""};
     enum hf_store_status status =
         hf_store_sums(store, store_name, now_ms, (1U << HF_WINDOW_CNT) - 1, add_sum, &sums, &error);
@@ -128,22 +174,13 @@ static int print_sums(struct hf_store *store, const char *store_name, uint64_t n
         return hf_command_fail("recover", HF_EXIT_FAILED, "cannot read the store: %s",
                                status == HF_STORE_STOPPED ? "no memory" : error.text);
     }
+    merge_sums(&sums);
     if (sums.cnt > 0) {
-        qsort(sums.list, sums.cnt, sizeof(sums.list[0]), compare_sums);
-        (void)printf("\n%-20s  %-8s  %-11s  %19s  %19s\n", "tenant", "window", "dimension", "held",
-                     "settled");
+        (void)printf("\n%-20s  %-16s  %-16s  %-8s  %-11s  %17s  %17s\n", "tenant", "team", "key", "window",
+                     "dimension", "held", "settled");
     }
     for (size_t i = 0; i < sums.cnt; i++) {
-        for (int d = 0; d < HF_DIM_CNT; d++) {
-            const struct window_sum *sum = &sums.list[i];
-
-            if (!sum->limited[d]) {
-                continue;
-            }
-            (void)printf("%-20s  %-8s  %-11s  %19" PRId64 "  %19" PRId64 "\n", sum->tenant.bytes,
-                         hf_window_name(sum->window), hf_dimension_name((enum hf_dimension)d),
-                         shown(sum->held[d]), shown(sum->charged[d]));
-        }
+        print_sum(&sums.list[i]);
     }
     free(sums.list);
     return HF_EXIT_OK;
