@@ -35,7 +35,8 @@ static void note(struct pass *pass, const struct hf_shm_slot *slot, struct hf_u1
     }
 }
 
-/* True when the entry needs another look soon: its slot has not been drained since it changed. */
+/* True when the entry needs another look soon: its slot has not been drained since it changed, or others were faster on its
+ * tenant each time. */
 static bool reap(struct hf_segment *seg, const struct hf_deadline *due, struct pass *pass)
 {
     const struct hf_shm_slot *slot = &seg->slots[due->slot_idx];
@@ -53,7 +54,7 @@ static bool reap(struct hf_segment *seg, const struct hf_deadline *due, struct p
         pass->retained++;
         note(pass, slot, st);
     }
-    return closed == 0;
+    return closed == 0 || closed == HF_EBUSY;
 }
 
 uint32_t hf_reaper_pass(struct hf_segment *seg, struct hf_deadlines *deadlines, const struct hf_log *log)
