@@ -281,14 +281,8 @@ static int hf_admit_link(struct hf_admit *admit, struct holdfast_answer *answer)
             break;
         }
         found.slot = &seg->slots[found.slot_idx];
-        if (hf_st_state(found.st) == HF_STATE_PENDING) {
-            struct hf_u128 word;
-            hf_commit_ready(seg, admit->path->tenant_idx, &word);
-            uint32_t gen = hf_st_gen(found.st);
-            found.st = hf_commit_read_st(found.slot); /* E13 */
-            if (hf_st_gen(found.st) != gen || hf_st_state(found.st) < HF_STATE_PENDING) {
-                continue;
-            }
+        if (hf_st_state(found.st) == HF_STATE_PENDING && !hf_slot_look_again(seg, &found)) {
+            continue;
         }
         int done = hf_admit_replay(
             admit, hf_replay_found(handle, admit->request, &admit->want, &found, answer), answer);
@@ -403,7 +397,7 @@ static int hf_admit_round(struct hf_admit *admit, struct holdfast_answer *answer
     hf_admit_op(admit, &decision, &op);
     if (!hf_commit_run(seg, admit->path->tenant_idx, admit->view.word, &op, admit->view.now_ms,
                        admit->view.words)) {
-        return HF_ADMIT_GO_ON;
+        return hf_commit_exhausted(admit->view.word) ? hf_admit_busy(admit, answer) : HF_ADMIT_GO_ON;
     }
     hf_admit_answer(admit, &decision, ttl_ms, answer);
     return HOLDFAST_OK;
@@ -429,6 +423,7 @@ static int hf_admit_gate(struct hf_admit *admit, struct holdfast_answer *answer)
 static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answer)
 {
     struct holdfast *handle = admit->handle;
+    bool gated = false; /* by the first view, which need not be that of the first round */
     for (uint32_t round = 0; round < HF_ADMIT_ROUNDS; round++) {
         int rc = hf_view_read(handle->seg, admit->path, &admit->handle->windows, &admit->view);
         if (rc == HF_EBUSY) {
@@ -438,7 +433,8 @@ static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answe
             hf_admit_drop_slot(admit);
             return hf_client_fault(handle, rc);
         }
-        rc = round == 0 ? hf_admit_gate(admit, answer) : HF_ADMIT_GO_ON;
+        rc = gated ? HF_ADMIT_GO_ON : hf_admit_gate(admit, answer);
+        gated = true;
         if (rc == HF_ADMIT_GO_ON) {
             rc = hf_admit_round(admit, answer);
         }
@@ -466,7 +462,7 @@ static int hf_admit_path(struct hf_admit *admit, struct hf_path *room, int *faul
         admit->path = given;
         if (hf_path_generation(handle->seg, given->tenant_idx) != given->policy_gen) {
             *room = *given;
-            *fault = hf_path_fill(handle->seg, room);
+            *fault = hf_path_fill(handle->seg, room, false);
             admit->path = room;
         }
         return HOLDFAST_REASON_NONE;

@@ -77,8 +77,10 @@ int hf_close_describe(const struct hf_close *close, enum hf_kind kind, struct hf
 int hf_close_run(const struct hf_close *close, struct hf_u128 word, const struct hf_op *op, uint64_t now_ms,
                  const struct hf_u128 *words)
 {
-    bool done = hf_commit_run(close->handle->seg, close->tenant_idx, word, op, now_ms, words);
-    return done ? HF_OK : HF_CLOSE_AGAIN;
+    if (hf_commit_run(close->handle->seg, close->tenant_idx, word, op, now_ms, words)) {
+        return HF_OK;
+    }
+    return hf_commit_exhausted(word) ? HF_CLOSE_SPENT : HF_CLOSE_AGAIN;
 }
 
 void hf_close_clear(struct holdfast_closing *closing)
@@ -89,7 +91,7 @@ void hf_close_clear(struct holdfast_closing *closing)
     closing->overage.tokens = closing->overage.cost_micros = HOLDFAST_UNKNOWN;
 }
 
-/* One try of a closing that writes nothing before W. HF_OK, HF_CLOSE_AGAIN, or a negative enum hf_code. */
+/* One try of a closing that writes nothing before W. HF_OK, HF_CLOSE_AGAIN, HF_CLOSE_SPENT, or a negative enum hf_code. */
 static int hf_close_once(struct hf_close *close, enum hf_kind kind)
 {
     struct hf_u128 word;
@@ -134,6 +136,9 @@ int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold, in
         if (code == HF_OK) {
             return HOLDFAST_OK;
         }
+        if (code == HF_CLOSE_SPENT) {
+            break;
+        }
         if (code != HF_CLOSE_AGAIN && code != HF_EBUSY) {
             return hf_client_fault(handle, code);
         }
@@ -173,6 +178,9 @@ int holdfast_release(struct holdfast *handle, const char *id, uint64_t hold, str
         if (code == HF_OK) {
             closing->kind = HOLDFAST_CLOSED_RELEASED;
             return HOLDFAST_OK;
+        }
+        if (code == HF_CLOSE_SPENT) {
+            break;
         }
         if (code != HF_CLOSE_AGAIN && code != HF_EBUSY) {
             return hf_client_fault(handle, code);

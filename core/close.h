@@ -7,6 +7,7 @@
 
 #define HF_CLOSE_ROUNDS 100000U
 #define HF_CLOSE_AGAIN  (-100) /* the state was another, or W was lost: look again */
+#define HF_CLOSE_SPENT  (-101) /* the tenant's sequence is used up: `busy` */
 
 /* A closing on its way. */
 struct hf_close {
@@ -33,7 +34,7 @@ int hf_close_ready(struct hf_close *close, struct hf_u128 *word, struct hf_clock
 int hf_close_describe(const struct hf_close *close, enum hf_kind kind, struct hf_u128 word, uint64_t now_ms,
                       struct hf_op *op);
 
-/* HF_OK, or HF_CLOSE_AGAIN: W was lost. words as in hf_commit_run(). */
+/* HF_OK, or HF_CLOSE_AGAIN: W was lost; HF_CLOSE_SPENT. words as in hf_commit_run(). */
 int hf_close_run(const struct hf_close *close, struct hf_u128 word, const struct hf_op *op, uint64_t now_ms,
                  const struct hf_u128 *words);
 

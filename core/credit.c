@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define HF_CREDIT_ROUNDS     100000U
+#define HF_CREDIT_SPENT      (-100) /* the tenant's sequence is used up: `busy` */
 #define HF_CREDIT_REASON_MAX 255U
 
 struct hf_credit {
@@ -80,7 +81,7 @@ static bool hf_credit_after(const struct hf_credit *credit, uint64_t before, uin
     return *after <= HF_AMOUNT_MAX && *after + credit->limit <= HF_AMOUNT_MAX;
 }
 
-/* One round: HOLDFAST_OK, HOLDFAST_REFUSED (range), or HF_EBUSY: again; HF_ECORRUPT. */
+/* One round: HOLDFAST_OK, HOLDFAST_REFUSED (range), or HF_EBUSY: again; HF_CREDIT_SPENT; HF_ECORRUPT. */
 static int hf_credit_round(struct hf_credit *credit)
 {
     struct hf_segment *seg = credit->handle->seg;
@@ -109,8 +110,10 @@ static int hf_credit_round(struct hf_credit *credit)
                             &op, NULL)) {
         return HF_ECORRUPT;
     }
-    return hf_commit_run(seg, credit->path.tenant_idx, view.word, &op, view.now_ms, NULL) ? HOLDFAST_OK
-                                                                                          : HF_EBUSY;
+    if (hf_commit_run(seg, credit->path.tenant_idx, view.word, &op, view.now_ms, NULL)) {
+        return HOLDFAST_OK;
+    }
+    return hf_commit_exhausted(view.word) ? HF_CREDIT_SPENT : HF_EBUSY;
 }
 
 static int hf_credit_rounds(struct hf_credit *credit, uint64_t *total, int *refused)
@@ -129,7 +132,7 @@ static int hf_credit_rounds(struct hf_credit *credit, uint64_t *total, int *refu
     }
     hf_slot_undo(&handle->seg->slots[credit->slot_idx]);
     hf_chunk_untake(handle->seg, &handle->chunks, credit->slot_idx);
-    if (rc != HOLDFAST_REFUSED && rc != HF_EBUSY) {
+    if (rc != HOLDFAST_REFUSED && rc != HF_EBUSY && rc != HF_CREDIT_SPENT) {
         return hf_client_fault(handle, rc);
     }
     *refused = rc == HOLDFAST_REFUSED ? HOLDFAST_REASON_INVALID_AMOUNT : HOLDFAST_REASON_BUSY;

@@ -37,7 +37,9 @@ int holdfast_wait_durable(struct holdfast *handle, const char *id, uint64_t hold
     }
     uint64_t until_ms = hf_clock_mono_fine_ms() + timeout_ms;
     struct hf_found found;
-    if (hf_slot_find(handle, id, id_bytes, hold, &found) != HF_INDEX_FOUND) {
+    /* PENDING has not happened, and when it is freed in the end that does not mean that it was committed. */
+    if (hf_slot_find(handle, id, id_bytes, hold, &found) != HF_INDEX_FOUND ||
+        hf_st_state(found.st) == HF_STATE_PENDING) {
         return HOLDFAST_REFUSED;
     }
     for (;;) {

@@ -289,7 +289,8 @@ static int hf_extend_round(struct hf_extend *extend, struct holdfast_answer *ans
         return HF_EXTEND_AGAIN;
     }
     if (!hf_commit_run(seg, extend->path.tenant_idx, extend->view.word, &op, extend->view.now_ms, NULL)) {
-        return HF_EXTEND_AGAIN;
+        return hf_commit_exhausted(extend->view.word) ? hf_extend_refuse(answer, HOLDFAST_REASON_BUSY)
+                                                      : HF_EXTEND_AGAIN;
     }
     return hf_extend_admitted(extend, &extend->added, answer);
 }

@@ -84,6 +84,9 @@ int holdfast_limits(struct holdfast *handle, const char *tenant, const char *tea
             return hf_client_fault(handle, rc);
         }
     }
+    if (rc != HF_OK) {
+        return hf_client_fault(handle, rc);
+    }
     uint32_t layer = key != NULL ? 0 : team != NULL ? 1 : 2;
     int written = 0;
     for (uint32_t i = 0; i < path.buckets_cnt && written < limits_max; i++) {

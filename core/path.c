@@ -51,9 +51,9 @@ static void hf_path_clear(struct hf_path *path)
     }
 }
 
-/* Limits and modes of the layers that rows[] names. */
+/* Limits and modes of the layers that rows[] names; removed_too: as hf_path_fill(). */
 static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_policy *policy,
-                             struct hf_path *path)
+                             struct hf_path *path, bool removed_too)
 {
     hf_path_clear(path);
     for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
@@ -61,8 +61,11 @@ static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_p
             continue;
         }
         const struct hf_shm_row_policy *row = hf_lookup_row(seg, policy, path->rows[layer]);
-        if (row == NULL || hf_segment_row(seg, path->rows[layer]) == NULL) {
+        if (hf_segment_row(seg, path->rows[layer]) == NULL || (row == NULL && !removed_too)) {
             return HF_ECORRUPT;
+        }
+        if (row == NULL) {
+            continue;
         }
         path->on_limit[layer] = row->rpl_on_limit;
         path->overdraft[layer] = row->rpl_overdraft_micros == HF_SHM_UNKNOWN ? 0 : row->rpl_overdraft_micros;
@@ -71,6 +74,8 @@ static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_p
             path->retry_after_ms = row->rpl_retry_after_ms;
             path->on_expiry = row->rpl_on_expiry;
             path->on_overage = row->rpl_on_overage;
+        } else if (layer == 2 && path->retry_after_ms == 0) {
+            path->retry_after_ms = row->rpl_retry_after_ms; /* its team is removed */
         }
         hf_path_add_limits(seg, path, layer, row);
     }
@@ -85,14 +90,14 @@ static void hf_path_set_cap(struct hf_path *path, const struct hf_shm_cap *cap)
     path->cap_basis = cap->cap_basis;
 }
 
-int hf_path_fill(const struct hf_segment *seg, struct hf_path *path)
+int hf_path_fill(const struct hf_segment *seg, struct hf_path *path, bool removed_too)
 {
     path->policy_gen = hf_path_generation(seg, path->tenant_idx);
     const struct hf_shm_policy *policy = hf_lookup_policy(seg, path->policy_gen);
     if (policy == NULL) {
         return HF_ECORRUPT;
     }
-    int rc = hf_path_fill_rows(seg, policy, path);
+    int rc = hf_path_fill_rows(seg, policy, path, removed_too);
     if (rc != HF_OK) {
         return rc;
     }
@@ -159,7 +164,7 @@ int hf_path_resolve(const struct hf_segment *seg, const struct hf_names *names, 
     path->rows[2] = tenant->ten_row; /* plain: read-only once published */
     uint32_t cap_idx = HF_SHM_NONE;
     *reason = hf_path_find(seg, policy, names, path, &cap_idx);
-    int rc = hf_path_fill_rows(seg, policy, path);
+    int rc = hf_path_fill_rows(seg, policy, path, false);
     if (rc != HF_OK || *reason != HOLDFAST_REASON_NONE) {
         return rc != HF_OK ? rc : HF_ENOTREADY;
     }

@@ -46,8 +46,9 @@ int hf_path_resolve(const struct hf_segment *seg, const struct hf_names *names, 
                     int *reason);
 
 /* Fills the rows and limits of path from its rows[] and cap_name (both set, tenant_idx too) by the generation in
- * force. A capability that is not there any more has no caps. HF_OK or HF_ECORRUPT. */
-int hf_path_fill(const struct hf_segment *seg, struct hf_path *path);
+ * force. A capability that is not there any more has no caps. A layer that is not there any more: no limits where
+ * removed_too (an open reservation outlives its team), else HF_ECORRUPT. HF_OK or HF_ECORRUPT. */
+int hf_path_fill(const struct hf_segment *seg, struct hf_path *path, bool removed_too);
 
 /* Generation in force for a tenant. */
 uint32_t hf_path_generation(const struct hf_segment *seg, uint32_t tenant_idx);

@@ -60,6 +60,9 @@ int hf_reap_slot(struct hf_segment *seg, uint32_t slot_idx)
         if (hf_commit_run(seg, tenant, word, &op, now_ms, NULL)) {
             return kind == HF_KIND_RETAIN ? HOLDFAST_CLOSED_RETAINED : HOLDFAST_CLOSED_EXPIRED;
         }
+        if (hf_commit_exhausted(word)) {
+            break;
+        }
     }
     return HF_EBUSY;
 }

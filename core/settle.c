@@ -123,7 +123,8 @@ static bool hf_settle_same(const struct hf_segment *seg, const struct hf_shm_slo
                            const struct hf_told *told, uint32_t close_flags, uint64_t tokens, uint64_t cost)
 {
     char ref[64];
-    uint32_t ref_bytes = hf_slot_load_text(slot->slot_ref, slot->slot_ref_bytes, ref);
+    uint32_t ref_bytes =
+        hf_slot_load_text(slot->slot_ref, hf_load_rlx_u8(&slot->slot_ref_bytes), ref); /* relaxed: E13 */
     uint64_t told_tokens;
     uint64_t told_cost;
     uint32_t source;
@@ -193,7 +194,7 @@ static void hf_settle_write(struct hf_shm_slot *slot, const struct hf_told *told
     hf_store_rlx_u64(&slot->slot_usage_cache_write, told->cache_write); /* relaxed: E10 */
     hf_store_rlx_u64(&slot->slot_expired_ms, expired_ms);               /* relaxed: E10 */
     hf_store_rlx_u32(&slot->slot_close, settle->close_flags);           /* relaxed: E10 */
-    slot->slot_ref_bytes = (uint8_t)told->ref_bytes; /* plain: the claimant alone, published by W (E10) */
+    hf_store_rlx_u8(&slot->slot_ref_bytes, (uint8_t)told->ref_bytes);   /* relaxed: E10 */
     if (told->ref_bytes != 0) {
         hf_slot_store_text(slot->slot_ref, told->ref, told->ref_bytes);
     }
@@ -331,7 +332,7 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
     return code;
 }
 
-/* Finds, claims, rounds. HF_CLOSE_AGAIN: everything again. */
+/* Finds, claims, rounds. HF_CLOSE_AGAIN: everything again. HF_CLOSE_SPENT: never. */
 static int hf_settle_once(struct hf_close *close, const struct hf_told *told,
                           struct holdfast_closing *closing)
 {
@@ -398,6 +399,9 @@ int holdfast_settle(struct holdfast *handle, const char *id, uint64_t hold,
         rc = hf_settle_once(&close, &told, closing);
         if (rc >= 0) {
             return rc;
+        }
+        if (rc == HF_CLOSE_SPENT) {
+            break;
         }
         if (rc != HF_CLOSE_AGAIN) {
             return hf_client_fault(handle, rc);

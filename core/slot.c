@@ -49,6 +49,22 @@ bool hf_slot_abandon(struct hf_segment *seg, uint32_t slot_idx)
     return done;
 }
 
+static uint64_t hf_slot_rest(const char *text, uint32_t bytes, uint32_t rest)
+{
+    uint64_t word = 0;
+    if (rest == 0) {
+        return 0;
+    }
+    if (bytes >= 8) {
+        memcpy(&word, text + bytes - 8, 8);
+        return word >> (64U - 8U * rest);
+    }
+    for (uint32_t i = 0; i < rest; i++) {
+        word |= (uint64_t)(uint8_t)text[i] << (8U * i);
+    }
+    return word;
+}
+
 void hf_slot_store_text(char field[64], const char *text, uint32_t bytes)
 {
     uint64_t *words = (uint64_t *)(void *)field;
@@ -59,8 +75,7 @@ void hf_slot_store_text(char field[64], const char *text, uint32_t bytes)
         memcpy(&word, text + i, 8);
         hf_store_rlx_u64(&words[i / 8], word); /* relaxed: published by st or W */
     }
-    uint64_t word = 0; /* the rest, and in any case a NUL */
-    memcpy(&word, text + i, bytes - i);
+    uint64_t word = hf_slot_rest(text, bytes, bytes - i);
     hf_store_rlx_u64(&words[i / 8], word); /* relaxed: published by st or W */
 }
 
@@ -82,7 +97,7 @@ bool hf_slot_text_is(const char field[64], uint32_t field_bytes, const char *tex
         return true;
     }
     uint64_t word = hf_load_rlx_u64(&words[i / 8]); /* relaxed: E13 */
-    return memcmp(&word, text + i, bytes - i) == 0;
+    return ((word ^ hf_slot_rest(text, bytes, bytes - i)) << (64U - 8U * (bytes - i))) == 0;
 }
 
 uint32_t hf_slot_load_text(const char field[64], uint32_t bytes, char text[64])
@@ -97,31 +112,26 @@ uint32_t hf_slot_load_text(const char field[64], uint32_t bytes, char text[64])
     return bytes;
 }
 
-static void hf_slot_store_byte(uint8_t *field, uint8_t value)
-{
-    *field = value; /* plain: FILLING, the owner alone; readers believe it only after st (E13) */
-}
-
 void hf_slot_fill_request(struct hf_shm_slot *slot, const struct hf_want *want, const struct hf_path *path)
 {
     /* relaxed, all of this function: published by hf_slot_pending (E13). */
     for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
         hf_store_rlx_u32(&slot->slot_rows[i], path->rows[i]); /* relaxed: E13 */
     }
-    hf_store_rlx_u32(&slot->slot_tenant, path->tenant_idx);     /* relaxed: E13 */
-    hf_store_rlx_u32(&slot->slot_policy_gen, path->policy_gen); /* relaxed: E13 */
-    hf_store_rlx_u64(&slot->slot_in1, want->in1);               /* relaxed: E13 */
-    hf_store_rlx_u64(&slot->slot_in2, want->in2);               /* relaxed: E13 */
-    hf_store_rlx_u64(&slot->slot_eco1, want->eco1);             /* relaxed: E13 */
-    hf_store_rlx_u64(&slot->slot_eco2, want->eco2);             /* relaxed: E13 */
-    hf_store_rlx_u64(&slot->slot_ttl_ms, want->ttl_ms);         /* relaxed: E13 */
-    hf_store_rlx_u32(&slot->slot_cap, path->cap_name);          /* relaxed: E13 */
-    hf_store_rlx_u32(&slot->slot_model, want->model);           /* relaxed: E13 */
-    hf_store_rlx_u32(&slot->slot_economy, want->economy);       /* relaxed: E13 */
-    hf_store_rlx_u32(&slot->slot_id_hash, want->id_hash);       /* relaxed: E13 */
-    hf_store_rlx_u32(&slot->slot_close, 0);                     /* relaxed: E13 */
-    hf_store_rlx_u64(&slot->slot_expired_ms, 0);                /* relaxed: E13 */
-    hf_slot_store_byte(&slot->slot_id_bytes, (uint8_t)want->id_bytes);
+    hf_store_rlx_u32(&slot->slot_tenant, path->tenant_idx);         /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_policy_gen, path->policy_gen);     /* relaxed: E13 */
+    hf_store_rlx_u64(&slot->slot_in1, want->in1);                   /* relaxed: E13 */
+    hf_store_rlx_u64(&slot->slot_in2, want->in2);                   /* relaxed: E13 */
+    hf_store_rlx_u64(&slot->slot_eco1, want->eco1);                 /* relaxed: E13 */
+    hf_store_rlx_u64(&slot->slot_eco2, want->eco2);                 /* relaxed: E13 */
+    hf_store_rlx_u64(&slot->slot_ttl_ms, want->ttl_ms);             /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_cap, path->cap_name);              /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_model, want->model);               /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_economy, want->economy);           /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_id_hash, want->id_hash);           /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_close, 0);                         /* relaxed: E13 */
+    hf_store_rlx_u64(&slot->slot_expired_ms, 0);                    /* relaxed: E13 */
+    hf_store_rlx_u8(&slot->slot_id_bytes, (uint8_t)want->id_bytes); /* relaxed: E13 */
     hf_slot_store_text(slot->slot_id, want->id, want->id_bytes);
 }
 
@@ -192,7 +202,19 @@ static bool hf_slot_by_token(const struct hf_segment *seg, const char *id, uint3
         !(hf_slot_open(found->st) || hf_index_known(seg, found->st, hf_clock_now_ms(seg)))) {
         return false;
     }
-    return hf_slot_text_is(found->slot->slot_id, found->slot->slot_id_bytes, id, id_bytes);
+    uint32_t bytes = hf_load_rlx_u8(&found->slot->slot_id_bytes); /* relaxed: E13 */
+    return hf_slot_text_is(found->slot->slot_id, bytes, id, id_bytes);
+}
+
+bool hf_slot_look_again(struct hf_segment *seg, struct hf_found *found)
+{
+    struct hf_u128 word;
+    uint32_t gen = hf_st_gen(found->st);
+    /* Of the slot's own tenant: a twin may have asked for another one. */
+    hf_commit_ready(seg, hf_load_rlx_u32(&found->slot->slot_tenant), &word); /* relaxed: E13 */
+    found->st = hf_commit_read_st(found->slot);                              /* E13 */
+    enum hf_state state = hf_st_state(found->st);
+    return hf_st_gen(found->st) == gen && state >= HF_STATE_PENDING && state != HF_STATE_ABANDONED;
 }
 
 enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint32_t id_bytes, uint64_t token,
@@ -209,15 +231,8 @@ enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint3
         }
         found->slot = &seg->slots[found->slot_idx];
     }
-    if (hf_st_state(found->st) == HF_STATE_PENDING) {
-        struct hf_u128 word;
-        hf_commit_ready(seg, hf_load_rlx_u32(&found->slot->slot_tenant), &word); /* relaxed: E13 */
-        uint32_t gen = hf_st_gen(found->st);
-        found->st = hf_commit_read_st(found->slot); /* E13 */
-        if (hf_st_gen(found->st) != gen || hf_st_state(found->st) == HF_STATE_ABANDONED ||
-            hf_st_state(found->st) == HF_STATE_FREE) {
-            return HF_INDEX_ABSENT;
-        }
+    if (hf_st_state(found->st) == HF_STATE_PENDING && !hf_slot_look_again(seg, found)) {
+        return HF_INDEX_ABSENT;
     }
     return HF_INDEX_FOUND;
 }
@@ -268,5 +283,5 @@ int hf_slot_path(const struct hf_segment *seg, const struct hf_shm_slot *slot, s
     }
     path->tenant_idx = hf_load_rlx_u32(&slot->slot_tenant); /* relaxed: E13 */
     path->cap_name = hf_load_rlx_u32(&slot->slot_cap);      /* relaxed: E13 */
-    return hf_path_fill(seg, path);
+    return hf_path_fill(seg, path, true);
 }

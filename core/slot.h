@@ -42,6 +42,9 @@ void hf_slot_fill_round(struct hf_shm_slot *slot, const struct hf_slot_round *ro
 enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint32_t id_bytes, uint64_t token,
                                   struct hf_found *found);
 
+/* found is PENDING: makes its tenant ready and reads st again. False: it is gone, look again. */
+bool hf_slot_look_again(struct hf_segment *seg, struct hf_found *found);
+
 /* Rule 7: found is PENDING. True when its owner is dead and it was abandoned (or is not PENDING any more): look again. */
 bool hf_slot_bury(struct holdfast *handle, const struct hf_found *found);
 

@@ -417,6 +417,9 @@ int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_
         if (hf_commit_run(seg, tenant_idx, word, &none, hf_word_time_ms(word), NULL)) {
             return HF_OK;
         }
+        if (hf_commit_exhausted(word)) {
+            return HF_EBUSY;
+        }
     }
     return HF_EBUSY;
 }

@@ -69,6 +69,13 @@ static inline struct hf_u128 hf_commit_read_st(const struct hf_shm_slot *slot)
  * HF_EBUSY: bounded tries used up while others made progress. HF_ECORRUPT: W or the slot it names cannot be. */
 int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 *word);
 
+/* No operation follows the one that W names: the tenant's sequence is used up, and hf_commit_run() is lost for ever. The daemon
+ * raises HF_ALARM_SEQUENCE long before. */
+static inline bool hf_commit_exhausted(struct hf_u128 word)
+{
+    return hf_word_seq(word) >= HF_SHM_SEQ_MAX;
+}
+
 /* Fills op from the slot as it stands, as operation number seq of this kind at time_ms. False when the slot's
  * state does not allow the kind (then op->st_before is the state seen). *applied (may be NULL): its state says
  * that operation seq is done already. */

@@ -263,6 +263,65 @@ static void one_closing_wins(void **state)
     assert_int_equal(hf_test_value(quota, "u", NULL, HOLDFAST_WINDOW_MONTH, HOLDFAST_COST_MICROS), 55);
 }
 
+/* Rule 4, the end of it: the last sequence is given out, then everything that would take another one answers busy at once,
+ * and what only looks goes on. */
+static void a_used_up_sequence_is_busy(void **state)
+{
+    struct hf_test_quota *quota = *state;
+    struct holdfast *handle = quota->handles[0];
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    struct holdfast_extension extension;
+    uint64_t total;
+    int reason;
+    assert_int_equal(hf_test_reserve(handle, "a", "u", NULL, 10, 100, &answer), HOLDFAST_OK);
+    struct hf_shm_tenant *tenant = &quota->seg->tenants[0];
+    struct hf_u128 word;
+    assert_int_equal(hf_commit_ready(quota->seg, 0, &word), HF_OK);
+    tenant->ten_word = hf_word_make(HF_SHM_SEQ_MAX - 1, HF_KIND_NONE, 0, 0);
+    tenant->ten_applied = HF_SHM_SEQ_MAX - 1;
+    assert_int_equal(hf_test_reserve(handle, "b", "u", NULL, 10, 100, &answer), HOLDFAST_OK);
+    assert_true(hf_word_seq(tenant->ten_word) == HF_SHM_SEQ_MAX);
+    assert_int_equal(hf_test_reserve(handle, "c", "u", NULL, 10, 100, &answer), HOLDFAST_REFUSED);
+    assert_int_equal(answer.reason, HOLDFAST_REASON_BUSY);
+    assert_int_equal(hf_test_reserve(handle, "d", "u", NULL, 10, 10001, &answer), HOLDFAST_REFUSED);
+    assert_int_equal(answer.reason, HOLDFAST_REASON_REQUEST_CAP);
+    assert_int_equal(hf_test_reserve(handle, "b", "u", NULL, 10, 100, &answer), HOLDFAST_OK);
+    assert_int_equal(answer.replayed, 1);
+    assert_int_equal(hf_test_settle(handle, "a", 1, 1, 1, &closing), HOLDFAST_REFUSED);
+    assert_int_equal(closing.reason, HOLDFAST_REASON_BUSY);
+    assert_int_equal(quota->seg->slots[hf_test_slot(quota, "a")].slot_claim, 0);
+    assert_int_equal(holdfast_release(handle, "a", 0, &closing), HOLDFAST_REFUSED);
+    assert_int_equal(closing.reason, HOLDFAST_REASON_BUSY);
+    assert_int_equal(holdfast_dispatch(handle, "a", 0, &reason), HOLDFAST_REFUSED);
+    assert_int_equal(reason, HOLDFAST_REASON_BUSY);
+    holdfast_extension_init(&extension);
+    extension.id = "a";
+    extension.cost_micros = 200;
+    assert_int_equal(holdfast_extend(handle, &extension, &answer), HOLDFAST_REFUSED);
+    assert_int_equal(answer.reason, HOLDFAST_REASON_BUSY);
+    assert_int_equal(
+        holdfast_credit(handle, "t", "u", HOLDFAST_WINDOW_MONTH, 5, "why", "who", &total, &reason),
+        HOLDFAST_REFUSED);
+    assert_int_equal(reason, HOLDFAST_REASON_BUSY);
+    assert_int_equal(hf_commit_detach(quota->seg, 0, hf_test_slot(quota, "b")), HF_EBUSY);
+    assert_int_equal(hf_test_value(quota, "u", NULL, HOLDFAST_WINDOW_MONTH, HOLDFAST_COST_MICROS), 200);
+    assert_int_equal(hf_test_mismatches(quota), 0);
+}
+
+/* A PENDING reservation is nothing to wait for: freed, it would look as if it had been committed. */
+static void a_pending_reservation_is_not_waited_for(void **state)
+{
+    struct hf_test_quota *quota = *state;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    assert_int_equal(hf_test_reserve(quota->handles[1], "a", "u", NULL, 10, 100, &answer), HOLDFAST_OK);
+    struct hf_shm_slot *slot = &quota->seg->slots[hf_test_slot(quota, "a")];
+    assert_int_equal(holdfast_release(quota->handles[1], "a", 0, &closing), HOLDFAST_OK);
+    slot->slot_st = hf_st_make(0, 0, HF_STATE_PENDING, 0, hf_st_gen(slot->slot_st)); /* as before its W */
+    assert_int_equal(holdfast_wait_durable(quota->handles[0], "a", 0, 0), HOLDFAST_REFUSED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -277,6 +336,8 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refused_worker_reaps_for_a_silent_daemon, make, drop),
         cmocka_unit_test_setup_teardown(a_window_never_opens_again, make, drop),
         cmocka_unit_test_setup_teardown(one_closing_wins, make, drop),
+        cmocka_unit_test_setup_teardown(a_used_up_sequence_is_busy, make, drop),
+        cmocka_unit_test_setup_teardown(a_pending_reservation_is_not_waited_for, make, drop),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -256,6 +256,17 @@ static void a_reservation_keeps_its_prices_and_its_team(void **state)
     expect_limit(NULL, NULL, HOLDFAST_WINDOW_MONTH, HOLDFAST_COST_MICROS, 210, 0);
     assert_int_equal(holdfast_reserve(daemon_.handle, &request, &answer), HOLDFAST_OK);
     assert_int_equal(answer.replayed, 1);
+    /* An extension finds a path without its team, and goes by what is left of it. */
+    struct holdfast_extension extension;
+
+    holdfast_extension_init(&extension);
+    extension.id = "m";
+    extension.max_output_tokens = 50;
+    extension.want_remaining = 1;
+    assert_int_equal(holdfast_extend(daemon_.handle, &extension, &answer), HOLDFAST_OK);
+    assert_int_equal(answer.reserved.cost_micros, 210);
+    assert_int_equal(answer.remaining[HOLDFAST_COST_MICROS][HOLDFAST_LAYER_TENANT], 100000 - 210);
+    assert_true(answer.remaining[HOLDFAST_COST_MICROS][HOLDFAST_LAYER_TEAM] == HOLDFAST_NONE);
     holdfast_usage_init(&usage, 10, 50);
     assert_int_equal(holdfast_settle(daemon_.handle, "m", 0, &usage, HOLDFAST_SUCCESS, "ref-1", &closing),
                      HOLDFAST_OK);
