@@ -258,7 +258,7 @@ static int hf_admit_take_slot(struct hf_admit *admit, struct holdfast_answer *an
         return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
     }
     struct hf_shm_slot *slot = &seg->slots[admit->slot_idx];
-    hf_slot_begin(slot, handle->owner.ref);
+    hf_slot_begin(slot, handle->owner.ref, admit->view.now_ms);
     hf_slot_fill_request(slot, &admit->want, admit->path);
     return HF_ADMIT_GO_ON;
 }
@@ -321,12 +321,12 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
     const struct hf_shm_slot *slot = &admit->handle->seg->slots[admit->slot_idx];
     const struct hf_path *path = admit->path;
     /* relaxed: the generation was this owner's to set. */
-    uint32_t gen = hf_st_gen((struct hf_u128){0, hf_load_rlx_u64(&slot->slot_st.hi)});
+    struct hf_u128 st = {hf_st_make(0, 0, HF_STATE_PENDING, 0, 0).lo, hf_load_rlx_u64(&slot->slot_st.hi)};
     op->kind = HF_KIND_RESERVE;
     op->slot_idx = admit->slot_idx;
     op->seq = hf_word_seq(admit->view.word) + 1U;
-    op->st_before = hf_st_make(0, 0, HF_STATE_PENDING, 0, gen);
-    op->st_after = hf_st_make(op->seq, 0, HF_STATE_HELD, admit->view.now_ms, gen);
+    op->st_before = st;
+    op->st_after = hf_st_make(op->seq, 0, HF_STATE_HELD, admit->view.now_ms, hf_st_gen(st));
     for (uint32_t i = 0; i < path->buckets_cnt; i++) {
         op->buckets[i].word = path->buckets[i].word;
         op->buckets[i].window = path->buckets[i].window;

@@ -52,7 +52,7 @@ static void hf_credit_fill(struct hf_credit *credit, const char *reason, const c
 {
     struct hf_shm_slot *slot = &credit->handle->seg->slots[credit->slot_idx];
     struct hf_shm_credit_note *note = hf_credit_note(slot);
-    hf_slot_begin(slot, credit->handle->owner.ref);
+    hf_slot_begin(slot, credit->handle->owner.ref, hf_clock_now_ms(credit->handle->seg));
     for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
         hf_store_rlx_u32(&slot->slot_rows[i], credit->path.rows[i]); /* relaxed: E13 */
     }

@@ -6,11 +6,11 @@
 
 #include <string.h>
 
-void hf_slot_begin(struct hf_shm_slot *slot, uint64_t owner_ref)
+void hf_slot_begin(struct hf_shm_slot *slot, uint64_t owner_ref, uint64_t now_ms)
 {
     /* relaxed: the slot is this owner's alone. */
     uint32_t gen = hf_st_gen((struct hf_u128){0, hf_load_rlx_u64(&slot->slot_st.hi)}) + 1U;
-    struct hf_u128 st = hf_st_make(0, 0, HF_STATE_FILLING, 0, gen);
+    struct hf_u128 st = hf_st_make(0, 0, HF_STATE_FILLING, now_ms, gen);
     hf_store_rlx_u64(&slot->slot_st.lo, st.lo); /* relaxed: E16's fence follows */
     hf_store_rlx_u64(&slot->slot_st.hi, st.hi); /* relaxed: E16 */
     /* E16 release fence -> readers of the old life (index, snapshot, helpers): who sees a field below sees

@@ -15,8 +15,10 @@ struct hf_found {
     struct hf_u128 st;
 };
 
-/* FREE -> FILLING under the next generation; afterwards the fields may be written, then hf_slot_pending(). */
-void hf_slot_begin(struct hf_shm_slot *slot, uint64_t owner_ref);
+/* FREE -> FILLING under the next generation; afterwards the fields may be written, then hf_slot_pending(). now_ms stands in st from
+ * now on: a generation has 20 bits, so a helper that was stopped for 2^20 lives of a slot may meet its number again, but not
+ * its millisecond. */
+void hf_slot_begin(struct hf_shm_slot *slot, uint64_t owner_ref, uint64_t now_ms);
 /* FILLING -> PENDING: complete. */
 void hf_slot_pending(struct hf_shm_slot *slot);
 /* PENDING or FILLING, never in the index and never named by W -> FREE. */

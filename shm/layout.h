@@ -39,7 +39,8 @@
 /* Commit word W of a tenant:   lo = sequence 44 | kind 6 | 0 (10) | slot high 4
  *                              hi = time_ms 44 | slot low 20 */
 /* Slot state word st:          lo = sequence 44 | ordinal 11 | state 5 | 0 (4)
- *                              hi = time_ms 44 | generation 20 */
+ *                              hi = time_ms 44 | generation 20; time of the last operation, in FILLING and PENDING of
+ *                              the filling */
 /* Bucket, and credit:          lo = value 56 | window low 8
  *                              hi = tag 44 | window high 20 */
 /* Link of the id index:        slot 24 | generation 20 | count 20 (count: heads only, raised by each change) */

@@ -409,10 +409,10 @@ static void half_made_slots_of_the_dead_are_freed(void **state)
         }
         uint32_t filling = hf_chunk_take(handle->seg, &handle->chunks, handle->owner.ref);
 
-        hf_slot_begin(&handle->seg->slots[filling], handle->owner.ref);
+        hf_slot_begin(&handle->seg->slots[filling], handle->owner.ref, 1);
         uint32_t pending = hf_chunk_take(handle->seg, &handle->chunks, handle->owner.ref);
 
-        hf_slot_begin(&handle->seg->slots[pending], handle->owner.ref);
+        hf_slot_begin(&handle->seg->slots[pending], handle->owner.ref, 1);
         hf_slot_pending(&handle->seg->slots[pending]);
         _exit(filling != HF_SHM_NONE && pending != HF_SHM_NONE && filling != pending ? 0 : 2);
     }
