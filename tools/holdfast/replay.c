@@ -44,7 +44,7 @@ static const char help[] =
     "  --kill-daemon-every SECONDS   likewise the daemon\n"
     "  --seed N                 of the rule and of the kills (1)\n"
     "  --slots N                known reservations of an own segment (65536)\n"
-    "  --daemon PATH            the holdfastd to start (the one beside this command)\n"
+    "  --daemon PATH            the holdfastd to start (beside this command or in ../sbin)\n"
     "  --keep                   leave segment, store and log of an own run, and say where\n"
     "  --help                   this text\n"
     "\n"
@@ -229,6 +229,21 @@ static int own_store(struct hf_replay_run *run)
     return 0;
 }
 
+/* In a build folder the daemon lies beside this command, installed in the sbin beside its bin. */
+static bool find_daemon(char daemon[PATH_MAX])
+{
+    static const char *const places[] = {"holdfastd", "../sbin/holdfastd"};
+    ssize_t len = readlink("/proc/self/exe", daemon, PATH_MAX - 32);
+    char *slash = len > 0 ? memrchr(daemon, '/', (size_t)len) : NULL;
+    for (size_t i = 0; slash != NULL && i < sizeof places / sizeof places[0]; i++) {
+        (void)strcpy(slash + 1, places[i]);
+        if (access(daemon, X_OK) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int own_run(struct hf_replay_run *run, char daemon[PATH_MAX])
 {
     const char *tmp = getenv("TMPDIR");
@@ -242,13 +257,10 @@ static int own_run(struct hf_replay_run *run, char daemon[PATH_MAX])
     }
     (void)snprintf(run->segment, sizeof run->segment, "replay-%d", (int)getpid());
     if (run->options.daemon == NULL) {
-        ssize_t len = readlink("/proc/self/exe", daemon, PATH_MAX - 16);
-        char *slash = len > 0 ? memrchr(daemon, '/', (size_t)len) : NULL;
-        if (slash == NULL) {
+        if (!find_daemon(daemon)) {
             return hf_command_fail("replay", HF_EXIT_USAGE,
-                                   "holdfastd is not found beside this command: give --daemon");
+                                   "holdfastd is neither beside this command nor in ../sbin: give --daemon");
         }
-        (void)strcpy(slash + 1, "holdfastd");
         run->options.daemon = daemon;
     }
     int status = own_store(run);
@@ -273,7 +285,7 @@ static int their_run(struct hf_replay_run *run)
 static void clean_up(struct hf_replay_run *run)
 {
     static const char *const files[] = {"receipts.db", "receipts.db-wal", "receipts.db-shm",
-                                        "receipts.db.lock", "holdfastd.log"};
+                                        "receipts.db-lock", "holdfastd.log"};
     char path[512];
     if (run->options.keep) {
         (void)fprintf(stderr, "holdfast replay: kept segment %s, store %s, log %s/holdfastd.log\n",

@@ -76,6 +76,20 @@ static bool segment_open(const struct hf_replay_run *run)
     return ready;
 }
 
+/* The log goes with the run's folder, so what it says is printed while it is there. */
+static void show_log(const struct hf_replay_run *run)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/holdfastd.log", run->dir);
+    FILE *log = run->dir[0] != '\0' ? fopen(path, "re") : NULL;
+    for (int c; log != NULL && (c = getc(log)) != EOF;) {
+        (void)putc(c, stderr);
+    }
+    if (log != NULL) {
+        (void)fclose(log);
+    }
+}
+
 int hf_replay_start_daemon(struct hf_replay_run *run)
 {
     int status;
@@ -88,14 +102,16 @@ int hf_replay_start_daemon(struct hf_replay_run *run)
         }
         if (waitpid(run->daemon, &status, WNOHANG) == run->daemon) {
             run->daemon = 0;
+            show_log(run);
             return hf_command_fail("replay", HF_EXIT_USAGE,
-                                   "the daemon ended before its segment was open; its log: %s%s", run->dir,
-                                   run->dir[0] != '\0' ? "/holdfastd.log" : "above");
+                                   "the daemon ended before its segment was open; what it said stands above");
         }
         sleep_ms(10);
     }
-    return hf_command_fail("replay", HF_EXIT_USAGE,
-                           "the daemon did not open its segment within two minutes; its log: %s", run->dir);
+    show_log(run);
+    return hf_command_fail(
+        "replay", HF_EXIT_USAGE,
+        "the daemon did not open its segment within two minutes; what it said stands above");
 }
 
 bool hf_replay_stop_daemon(struct hf_replay_run *run)
