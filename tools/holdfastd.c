@@ -241,7 +241,8 @@ static int read_option(struct hf_serve_options *options, int letter)
     case OPT_VERSION:
         (void)printf("holdfastd %s\n", HF_VERSION);
         return 0;
-    case '?':
+    case '?': /* getopt_long has said which */
+        (void)fputs("See holdfastd --help.\n", stderr);
         return EXIT_USAGE;
     default:
         wrong = read_numeric(options, letter, optarg);

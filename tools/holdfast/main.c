@@ -109,7 +109,8 @@ int main(int argc, char **argv)
         (void)puts("holdfast " HF_VERSION);
         return HF_EXIT_OK;
     }
-    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 || (strcmp(name, "help") == 0 && argc == 2)) {
+    if (strcmp(name, "--help") == 0 || strcmp(name, "-h") == 0 ||
+        (strcmp(name, "help") == 0 && (argc == 2 || strcmp(argv[2], "--help") == 0))) {
         print_help(stdout);
         return HF_EXIT_OK;
     }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 
 static const char help[] =
-    "Usage: holdfast status --segment NAME\n"
+    "Usage: holdfast status --segment NAME [--all]\n"
     "\n"
     "Prints how a segment and its daemon are doing: state, epoch and build, whether the\n"
     "daemon lives, how far the store is behind, slots, processes, and the alarm counters\n"
