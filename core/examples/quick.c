@@ -11,10 +11,10 @@ int main(int argc, char **argv)
     struct holdfast_answer answer;
     struct holdfast_usage usage;
     struct holdfast_closing bill;
+    int result = holdfast_open(argc > 1 ? argv[1] : "demo", &segment, NULL, 0);
 
-    if (holdfast_open(argc > 1 ? argv[1] : "demo", &segment, NULL, 0) != HOLDFAST_OK ||
-        holdfast_join(segment, &quota) != HOLDFAST_OK)
-        return 1;
+    if (result != HOLDFAST_OK || (result = holdfast_join(segment, &quota)) != HOLDFAST_OK)
+        return puts(holdfast_strerror(result)), 1;
     holdfast_request_init(&call); /* before the call: hold what it can cost at most */
     call.id = "request-1", call.tenant = "demo", call.team = "app", call.capability = "chat";
     call.model = "small", call.input_tokens = 900, call.max_output_tokens = 400;
