@@ -8,6 +8,7 @@
 #define HF_REAP_ROUNDS    1000U
 #define HF_REAP_SILENT_MS 1000U /* heartbeat older than this: the daemon is gone or stopped */
 #define HF_REAP_SHARE     64U   /* slots a refused worker looks at */
+#define HF_REAP_CHUNKS    1024U /* chunks it passes over for them */
 
 static bool hf_reap_due(const struct hf_segment *seg, const struct hf_shm_slot *slot, struct hf_u128 st)
 {
@@ -67,6 +68,15 @@ int hf_reap_slot(struct hf_segment *seg, uint32_t slot_idx)
     return HF_EBUSY;
 }
 
+/* How many slots from this one on end a chunk in which every slot is free; 0 when one may be in use. */
+static uint32_t hf_reap_unused(const struct hf_segment *seg, uint32_t slot_idx)
+{
+    uint64_t all = ~0ULL >> (64U - seg->chunk_slots);
+    /* relaxed: a hint; what is taken meanwhile is not past its deadline yet. */
+    bool unused = hf_load_rlx_u64(&seg->chunks[slot_idx >> seg->chunk_shift].chunk_free) == all;
+    return unused ? seg->chunk_slots - (slot_idx & (seg->chunk_slots - 1U)) : 0;
+}
+
 uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx)
 {
     struct hf_segment *seg = handle->seg;
@@ -79,13 +89,25 @@ uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx)
         return 0;
     }
     uint32_t closed = 0;
-    for (uint32_t i = 0; i < HF_REAP_SHARE; i++) {
-        uint32_t slot_idx = handle->reap_cursor++ % seg->slots_cnt;
+    uint32_t passed = 0;
+    /* Unused chunks cost nothing of the share: in a segment with few holds the first refusal finds the dead one. */
+    for (uint32_t i = 0; i < HF_REAP_SHARE;) {
+        uint32_t slot_idx = handle->reap_cursor % seg->slots_cnt;
+        uint32_t unused = hf_reap_unused(seg, slot_idx);
+        if (unused > 0) {
+            handle->reap_cursor = slot_idx + unused;
+            if (++passed >= HF_REAP_CHUNKS || passed >= seg->chunks_cnt) {
+                break;
+            }
+            continue;
+        }
+        handle->reap_cursor = slot_idx + 1U;
         /* relaxed: a guess at whose it is; hf_reap_slot looks properly. */
         bool own = hf_load_rlx_u32(&seg->slots[slot_idx].slot_tenant) == tenant_idx;
         if ((own || i >= HF_REAP_SHARE / 2U) && hf_reap_slot(seg, slot_idx) > 0) {
             closed++;
         }
+        i++;
     }
     return closed;
 }

@@ -10,7 +10,7 @@
 int hf_reap_slot(struct hf_segment *seg, uint32_t slot_idx);
 
 /* A refused worker's share: when the daemon's heartbeat is old, looks at a bounded number of slots, those of the tenant only in a
- * first round. Returns how many it closed. No system call. */
+ * first round, and passes over chunks that nobody uses. Returns how many it closed. No system call. */
 uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx);
 
 #endif

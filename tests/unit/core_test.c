@@ -222,6 +222,28 @@ static void a_refused_worker_reaps_for_a_silent_daemon(void **state)
     quota->seg->injected = true;
 }
 
+/* In a large and nearly empty segment too, wherever the worker begins to look: unused chunks are passed over. */
+static void a_refused_worker_finds_the_dead_hold_in_a_large_segment(void **state)
+{
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+    (void)state;
+    hf_test_quota_make(&quota, hf_test_policy(), 16384);
+    quota.seg->injected = false;
+    quota.seg->header->hdr_durable_ms = hf_clock_mono_fine_ms();
+    hf_clock_publish(quota.seg, HF_TEST_NOW_MS, hf_clock_mono_fine_ms(), 1);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 800, 100, &answer), HOLDFAST_OK);
+    uint32_t slot_idx = hf_test_slot(&quota, "a");
+    quota.seg->slots[slot_idx].slot_holds[0].hold_deadline = 0; /* long past */
+    quota.handles[0]->reap_cursor = slot_idx + quota.seg->chunk_slots;
+    quota.seg->header->hdr_heartbeat_ms = hf_clock_mono_fine_ms() - 5000;
+    assert_int_equal(hf_test_reserve(quota.handles[0], "b", "u", NULL, 900, 100, &answer), HOLDFAST_OK);
+    assert_int_equal(hf_st_state(quota.seg->slots[slot_idx].slot_st), HF_STATE_EXPIRED);
+    assert_int_equal(hf_test_mismatches(&quota), 0);
+    quota.seg->injected = true;
+    hf_test_quota_free(&quota);
+}
+
 /* Rule 9: a worker whose clock is behind a bucket's window takes the bucket's. */
 static void a_window_never_opens_again(void **state)
 {
@@ -334,6 +356,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_forked_child_joins_for_itself, make, drop),
         cmocka_unit_test_setup_teardown(a_store_far_behind_is_busy, make, drop),
         cmocka_unit_test_setup_teardown(a_refused_worker_reaps_for_a_silent_daemon, make, drop),
+        cmocka_unit_test(a_refused_worker_finds_the_dead_hold_in_a_large_segment),
         cmocka_unit_test_setup_teardown(a_window_never_opens_again, make, drop),
         cmocka_unit_test_setup_teardown(one_closing_wins, make, drop),
         cmocka_unit_test_setup_teardown(a_used_up_sequence_is_busy, make, drop),
