@@ -132,7 +132,7 @@ static bool hf_settle_same(const struct hf_segment *seg, const struct hf_shm_slo
         return false;
     }
     if ((close_flags & HF_CLOSE_REF) != 0 &&
-        (ref_bytes != told->ref_bytes || memcmp(ref, told->ref, ref_bytes) != 0)) {
+        (told->ref == NULL || ref_bytes != told->ref_bytes || memcmp(ref, told->ref, ref_bytes) != 0)) {
         return false;
     }
     return tokens == told_tokens && cost == told_cost && source == (close_flags & HF_CLOSE_SOURCE_MASK) &&

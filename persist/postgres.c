@@ -296,7 +296,7 @@ static void fetch(const PGresult *result, struct hf_column *columns, int cnt)
         columns[c].len = (size_t)PQgetlength(result, 0, c);
         switch (PQftype(result, c)) {
         case HF_OID_BOOL:
-            columns[c].integer = columns[c].bytes[0];
+            columns[c].integer = (unsigned char)columns[c].bytes[0];
             break;
         case HF_OID_INT8:
         case HF_OID_INT4:
@@ -394,7 +394,9 @@ static enum hf_store_status postgres_script(struct hf_store *store, const char *
 
 static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
-    (void)cnt;
+    if (cnt != 1) {
+        return HF_STORE_REFUSED;
+    }
     *(int64_t *)ctx = columns[0].integer;
     return HF_STORE_OK;
 }

@@ -330,6 +330,7 @@ static enum hf_store_status put_aside(const struct insertion *in, struct hf_rece
 }
 
 /* Inserts rows; those that are refused are found by halving. Depth: the logarithm of cnt. */
+/* NOLINTNEXTLINE(misc-no-recursion): bounded as said */
 static enum hf_store_status insert_some(const struct insertion *in, struct hf_receipt *rows, size_t cnt)
 {
     struct hf_store_error refusal = {""};

@@ -136,7 +136,7 @@ static bool make_folders(const char *path)
         errno = ENAMETOOLONG;
         return false;
     }
-    strcpy(folder, path);
+    snprintf(folder, sizeof(folder), "%s", path);
     for (at = strchr(folder + 1, '/'); at != NULL; at = strchr(at + 1, '/')) {
         *at = '\0';
         if (mkdir(folder, FOLDER_MODE) != 0 && errno != EEXIST) {

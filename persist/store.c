@@ -209,6 +209,9 @@ enum hf_store_status hf_store_init(const char *url, const struct hf_store_option
     if (status != HF_STORE_OK) {
         return status;
     }
+    if (store == NULL) { /* make() says otherwise; for the analyzer */
+        return HF_STORE_NOMEM;
+    }
     status = store->ops->connect(store, true, error);
     if (status == HF_STORE_OK) {
         status = store->ops->begin(store, error);

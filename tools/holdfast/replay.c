@@ -236,7 +236,7 @@ static bool find_daemon(char daemon[PATH_MAX])
     ssize_t len = readlink("/proc/self/exe", daemon, PATH_MAX - 32);
     char *slash = len > 0 ? memrchr(daemon, '/', (size_t)len) : NULL;
     for (size_t i = 0; slash != NULL && i < sizeof places / sizeof places[0]; i++) {
-        (void)strcpy(slash + 1, places[i]);
+        (void)snprintf(slash + 1, (size_t)(daemon + PATH_MAX - slash - 1), "%s", places[i]);
         if (access(daemon, X_OK) == 0) {
             return true;
         }
@@ -287,6 +287,7 @@ static void clean_up(struct hf_replay_run *run)
     static const char *const files[] = {"receipts.db", "receipts.db-wal", "receipts.db-shm",
                                         "receipts.db-lock", "holdfastd.log"};
     char path[512];
+    char lock[512 + 8];
     if (run->options.keep) {
         (void)fprintf(stderr, "holdfast replay: kept segment %s, store %s, log %s/holdfastd.log\n",
                       run->segment, run->store, run->dir);
@@ -294,8 +295,8 @@ static void clean_up(struct hf_replay_run *run)
     }
     (void)hf_segment_remove(run->segment, NULL);
     if (hf_segment_path(run->segment, path, NULL) == HF_OK) {
-        (void)strcat(path, ".lock"); /* nobody else knows the name of this run */
-        (void)unlink(path);
+        (void)snprintf(lock, sizeof lock, "%s.lock", path); /* nobody else knows the name of this run */
+        (void)unlink(lock);
     }
     for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
         (void)snprintf(path, sizeof path, "%s/%s", run->dir, files[i]);

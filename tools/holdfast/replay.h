@@ -160,7 +160,7 @@ struct hf_replay_account {
     int64_t charged_micros;
 };
 /* Waits for the drain and compares. 0, or an exit status (said on stderr). */
-int hf_replay_account(struct hf_replay_run *run, struct hf_replay_account *account);
+int hf_replay_account(struct hf_replay_run *run, struct hf_replay_account *out);
 
 /* ---- replay_table.c */
 

@@ -64,7 +64,9 @@ static uint32_t model_of(const struct hf_replay_plan *plan, const char *named, u
             return (uint32_t)i;
         }
     }
-    return (uint32_t)(spread(plan->seed, row, "model") % plan->policy->model_cnt);
+    return plan->policy->model_cnt == 0
+               ? 0
+               : (uint32_t)(spread(plan->seed, row, "model") % plan->policy->model_cnt);
 }
 
 static bool fits(const struct hf_price *price, const struct hf_policy_capability *capability, uint64_t input,
@@ -136,7 +138,7 @@ static void apply_rule(const struct hf_replay_plan *plan, uint64_t i, const stru
     row->input_tokens = from->input_tokens;
     row->output_tokens = from->output_tokens;
     row->failed = from->failed;
-    row->path = (uint32_t)(spread(plan->seed, i, "path") % plan->paths_cnt);
+    row->path = plan->paths_cnt == 0 ? 0 : (uint32_t)(spread(plan->seed, i, "path") % plan->paths_cnt);
     row->model = model_of(plan, from->model, i);
     row->max_output_tokens = longest_output(plan, row);
     row->economy = economy_of(plan, row);
