@@ -244,7 +244,10 @@ static void fail_once_at(const char *point, int times)
     t.fail_at = point;
     t.fails_left = times;
     work(4, 10);
-    assert_int_equal(cycle(0), HF_DRAIN_WAITING);
+    int result = cycle(0);
+    /* Of a lost answer the same cycle may hear already, when the server was quick to commit. */
+    assert_true(result == HF_DRAIN_WAITING ||
+                (result == HF_DRAIN_WORKED && strcmp(point, "commit-sent") == 0));
     work(10, 12);
     drain_all();
     assert_int_equal(t.fails_left, 0);
