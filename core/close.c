@@ -37,6 +37,9 @@ int hf_close_find(struct hf_close *close)
         return HOLDFAST_REASON_BUSY;
     }
     if (rc != HF_INDEX_FOUND || hf_st_state(close->found.st) == HF_STATE_PENDING) {
+        if (hf_client_silent(close->handle, hf_clock_mono_ms()) != HF_OK) {
+            return HOLDFAST_REASON_NOT_READY; /* the segment is gone, and what it knew with it */
+        }
         /* Only names were ever reserved, so the form of an id that is found needs no check. */
         return hf_name_valid(close->id, close->id_bytes) ? HOLDFAST_REASON_UNKNOWN_RESERVATION
                                                          : HOLDFAST_REASON_INVALID_REQUEST;

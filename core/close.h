@@ -23,7 +23,7 @@ struct hf_close {
 int hf_close_start(struct hf_close *close, struct holdfast *handle, const char *id, uint64_t token,
                    int *reason);
 
-/* HOLDFAST_REASON_NONE when found holds a reservation that happened; busy or unknown-reservation. */
+/* HOLDFAST_REASON_NONE when found holds a reservation that happened; busy, unknown-reservation, invalid-request or not-ready. */
 int hf_close_find(struct hf_close *close);
 
 /* Makes the tenant ready; word is its W and now the clock, read after it; found.st the state as it then stands. HF_OK;
