@@ -1,4 +1,4 @@
-/* ctest: labels=threads */
+/* Not under TSan: stepping through what it makes of a publication takes minutes. */
 /* The authority clock: injected, published, held on a step back; readers beside a publisher, and a publisher that
  * was stopped in the middle. */
 #include "shm/clock.h"
