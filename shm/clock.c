@@ -102,8 +102,14 @@ static uint64_t now_and_mono(struct hf_shm_header *header, uint64_t *mono_ms)
         uint64_t now = extrapolate(&pub, *mono_ms);
         if (now < hold)
             now = hold;
-        if ((seq & 1U) != 0)
+        if ((seq & 1U) != 0) {
+            /* Only what a whole copy showed: a reader that was stopped since its first look may hold halves of two
+             * publications, and the hold never comes down again. */
+            hf_fence_acq();                               /* E2 fence -> hf_clock_publish */
+            if (hf_load_rlx_u32(&header->clk_seq) != seq) /* relaxed: E2's fence */
+                continue;
             raise_hold(header, now);
+        }
         hf_fence_acq(); /* E2 fence -> hf_clock_publish: a word of a copy being filled implies a newer clk_seq */
         if (hf_load_acq_u32(&header->clk_seq) == seq) /* E2 acquire: not before the hold was raised */
             return now;
