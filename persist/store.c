@@ -167,8 +167,8 @@ enum hf_store_status hf_store_open(const char *url, const struct hf_store_option
 
     *store = NULL;
     status = make(url, options, store, error);
-    if (status == HF_STORE_OK) {
-        status = hf_store_ensure(*store, error);
+    if (status == HF_STORE_OK) { /* then *store is set: asked again for the analyzer */
+        status = *store == NULL ? HF_STORE_NOMEM : hf_store_ensure(*store, error);
     }
     if (status != HF_STORE_OK) {
         hf_store_close(*store);

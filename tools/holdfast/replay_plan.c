@@ -89,7 +89,8 @@ static uint64_t longest_output(const struct hf_replay_plan *plan, const struct h
     if (most == HF_UNKNOWN) {
         most = row->output_tokens == 0 ? 1 : row->output_tokens;
     }
-    if (fits(price, capability, row->input_tokens, most)) {
+    if (capability == NULL ||
+        fits(price, capability, row->input_tokens, most)) { /* never NULL: for the analyzer */
         return most;
     }
     uint64_t low = 1;
@@ -112,8 +113,9 @@ static uint32_t economy_of(const struct hf_replay_plan *plan, const struct hf_re
     const struct hf_replay_path *path = &plan->paths[row->path];
     uint64_t least = HF_UNKNOWN;
     uint32_t economy = HF_REPLAY_NO_MODEL;
-    if (path->team->on_limit.kind != HF_ON_LIMIT_DEGRADE &&
-        path->tenant->on_limit.kind != HF_ON_LIMIT_DEGRADE) {
+    if (path->team == NULL || path->tenant == NULL || /* never NULL: for the analyzer */
+        (path->team->on_limit.kind != HF_ON_LIMIT_DEGRADE &&
+         path->tenant->on_limit.kind != HF_ON_LIMIT_DEGRADE)) {
         return HF_REPLAY_NO_MODEL;
     }
     for (uint32_t i = 0; i < plan->policy->model_cnt; i++) {
