@@ -244,7 +244,7 @@ static void fail_once_at(const char *point, int times)
     t.fail_at = point;
     t.fails_left = times;
     work(4, 10);
-    int result = cycle(0);
+    enum hf_drain_result result = cycle(0);
     /* Of a lost answer the same cycle may hear already, when the server was quick to commit. */
     assert_true(result == HF_DRAIN_WAITING ||
                 (result == HF_DRAIN_WORKED && strcmp(point, "commit-sent") == 0));
