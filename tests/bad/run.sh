@@ -130,7 +130,7 @@ case_store_down() {
         as=(setpriv --reuid=postgres --regid="$(id -g postgres)" --clear-groups)
         chown postgres "$dir"
     fi
-    (cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U postgres --auth=trust --no-sync >initdb.log 2>&1)
+    (cd "$dir" && "${as[@]}" "$bin/initdb" -D "$dir/data" -U postgres --auth=trust -E UTF8 --locale=C --no-sync >initdb.log 2>&1)
     url="postgresql://postgres@/postgres?host=$dir"
     server_start() {
         (cd "$dir" && exec "${as[@]}" setpriv --pdeathsig INT "$bin/postgres" -D "$dir/data" -c listen_addresses= \
