@@ -752,6 +752,8 @@ enum hf_store_status hf_drain_resume(struct hf_drain *drain, struct hf_store_err
 
     drain->options.committed_ms = head.last.committed_ms;
     if (desc != NULL && head.last.epoch == header->hdr_epoch && head.last.first_seq == desc->bat_first_seq &&
+        head.last.rows_cnt == desc->bat_rows_cnt &&
+        memcmp(head.last.before, desc->bat_before, HF_DIGEST_BYTES) == 0 &&
         (head.last.number == header->hdr_batch_number || head.last.number == header->hdr_batch_number + 1)) {
         return finish(drain, &head, desc, error);
     }

@@ -4,6 +4,7 @@
 #include "core/window.h"
 #include "persist/batch.h"
 #include "persist/digest.h"
+#include "persist/maker.h"
 #include "shm/clock.h"
 
 #include <errno.h>
@@ -264,19 +265,25 @@ static char *policy_details(const struct hf_policy_file *file)
     return details;
 }
 
-static void epoch_details(const struct hf_recover_options *options, const struct hf_recover_report *report,
-                          char details[DETAIL_BYTES])
+static bool epoch_details(const struct hf_recover_options *options, const struct hf_recover_report *report,
+                          const struct hf_segment *seg, char details[DETAIL_BYTES])
 {
     const struct hf_rebuild_found *found = &report->found;
     char hex[2 * HF_DIGEST_BYTES + 1];
+    char maker[HF_MAKER_BYTES];
 
+    if (!hf_maker_of(seg, maker)) {
+        return false;
+    }
     hf_digest_hex(options->policy->digest, hex);
     (void)snprintf(details, DETAIL_BYTES,
                    "{\"epoch_before\":%" PRIu64 ",\"open\":%" PRIu64 ",\"open_tokens\":%" PRIu64
                    ",\"open_cost_micros\":%" PRIu64 ",\"closed_known\":%" PRIu64 ",\"late_known\":%" PRIu64
-                   ",\"conflicts\":%" PRIu64 ",\"credits\":%" PRIu64 ",\"policy_sha256\":\"%s\"}",
+                   ",\"conflicts\":%" PRIu64 ",\"credits\":%" PRIu64
+                   ",\"policy_sha256\":\"%s\",\"maker\":\"%s\"}",
                    report->head.last.epoch, found->open_cnt, found->open_tokens, found->open_cost_micros,
-                   found->closed_cnt, found->late_cnt, found->conflicts_cnt, found->credits_cnt, hex);
+                   found->closed_cnt, found->late_cnt, found->conflicts_cnt, found->credits_cnt, hex, maker);
+    return true;
 }
 
 /* Commits the epoch's receipts with the next number, and sets the header to it. */
@@ -293,14 +300,14 @@ static enum hf_recover_status commit_epoch(const struct hf_recover_options *opti
     char *policy = report->policy_new ? policy_details(options->policy) : NULL;
     size_t cnt = 0;
 
-    if (rows == NULL || (report->policy_new && policy == NULL)) {
+    if (rows == NULL || (report->policy_new && policy == NULL) ||
+        !epoch_details(options, report, seg, details)) {
         free(policy);
         free(rows);
         (void)hf_error_set(err, HF_ESYS, "no memory for the receipt of the new segment");
         return HF_RECOVER_REFUSED;
     }
     put_common(options, report, HF_RECEIPT_EPOCH, &rows[cnt]);
-    epoch_details(options, report, details);
     rows[cnt].details = details;
     rows[cnt].gap_from_ms = report->gap_from_ms;
     rows[cnt].gap_until_ms = report->gap_until_ms;

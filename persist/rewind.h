@@ -3,6 +3,11 @@
  *
  * Every slot that had been marked is compared with what the store still has of it, and owes the rest again. Slots that were
  * freed after the lost commits are gone from both: their amounts stay in the buckets, and are in no receipt.
+ *
+ * Order: marks of all slots, the gap's receipt as the chain's next batch, the alarm, the header. CRASH before the receipt: all of it
+ * again. CRASH after it, or its answer lost: the receipt is known again by what it states (this segment, from which batch to
+ * which), and alarm and header follow. The chain goes on only where the newest epoch's receipt is this segment's: a store that
+ * lost an epoch may have given its number to another segment meanwhile.
  */
 #ifndef HF_PERSIST_REWIND_H
 #define HF_PERSIST_REWIND_H

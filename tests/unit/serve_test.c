@@ -394,6 +394,136 @@ static void a_daemon_that_finds_an_old_backup_writes_again(void **state)
     expect_written_again();
 }
 
+/* The store lost exactly one batch, so that the receipt of the gap has the number of the last one that the segment knows. */
+static void lose_one_batch(void)
+{
+    reserve("a", "u", 10, 50);
+    hf_test_daemon_drain(&daemon_);
+    hf_store_disconnect(hf_serve_store(daemon_.serve));
+    copy_store(".old", "");
+    settle("a", 1, 1, 20);
+    hf_test_daemon_drain(&daemon_);
+}
+
+/* Killed between the commit of the gap's receipt and its adoption: the next one finds a batch under the number, its own. */
+static void the_receipt_of_a_gap_is_known_again(void **state)
+{
+    uint8_t digest[32];
+
+    (void)state;
+    lose_one_batch();
+    uint64_t number = daemon_.seg->header->hdr_batch_number;
+    uint64_t next_seq = daemon_.seg->header->hdr_next_seq;
+
+    memcpy(digest, daemon_.seg->header->hdr_batch_digest, sizeof(digest));
+    hf_test_daemon_drop(&daemon_);
+    copy_store("", ".old");
+    hf_test_daemon_open(&daemon_);
+    assert_int_equal(daemon_.seg->header->hdr_batch_number, number);
+    assert_memory_not_equal(daemon_.seg->header->hdr_batch_digest, digest, sizeof(digest));
+    /* As it is when the header was not written any more. */
+    daemon_.seg->header->hdr_batch_number = number;
+    daemon_.seg->header->hdr_next_seq = next_seq;
+    memcpy(daemon_.seg->header->hdr_batch_digest, digest, sizeof(digest));
+    hf_test_daemon_drop(&daemon_);
+    hf_test_daemon_open(&daemon_);
+    assert_int_equal(hf_segment_state(daemon_.seg), HF_SEGMENT_READY);
+    hf_test_daemon_drain(&daemon_);
+    struct hf_store_totals totals = hf_test_daemon_totals(&daemon_);
+
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_EPOCH], 2); /* its own, and one gap */
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_RESERVATION], 1);
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_SETTLEMENT], 1);
+    assert_int_equal(totals.receipts_cnt, totals.batch_rows_cnt);
+    assert_true(daemon_.seg->header->hdr_alarms[HF_ALARM_COVERAGE_GAP] >= 1);
+    expect_limit(0, 20);
+}
+
+/* The same while it runs: the cycle that finds its own receipt goes on. */
+static void a_running_daemon_knows_its_gap_again(void **state)
+{
+    uint8_t digest[32];
+
+    (void)state;
+    lose_one_batch();
+    uint64_t number = daemon_.seg->header->hdr_batch_number;
+    uint64_t next_seq = daemon_.seg->header->hdr_next_seq;
+
+    memcpy(digest, daemon_.seg->header->hdr_batch_digest, sizeof(digest));
+    hf_store_disconnect(hf_serve_store(daemon_.serve));
+    copy_store("", ".old");
+    reserve("b", "u", 1, 1);
+    assert_int_equal(hf_serve_cycle(daemon_.serve), HF_DRAIN_WORKED);
+    assert_memory_not_equal(daemon_.seg->header->hdr_batch_digest, digest, sizeof(digest));
+    daemon_.seg->header->hdr_batch_number = number;
+    daemon_.seg->header->hdr_next_seq = next_seq;
+    memcpy(daemon_.seg->header->hdr_batch_digest, digest, sizeof(digest));
+    hf_test_daemon_drain(&daemon_);
+    assert_int_equal(hf_segment_state(daemon_.seg), HF_SEGMENT_READY);
+    struct hf_store_totals totals = hf_test_daemon_totals(&daemon_);
+
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_EPOCH], 2);
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_RESERVATION], 2);
+    assert_int_equal(totals.kinds_cnt[HF_RECEIPT_SETTLEMENT], 1);
+    expect_limit(1, 20);
+}
+
+/* As it was before anybody came. */
+static void begin_the_store_again(void)
+{
+    struct hf_store_error error = {""};
+    char path[256];
+
+    for (int i = 0; i < 3; i++) {
+        static const char *const endings[] = {"", "-wal", "-shm"};
+
+        (void)snprintf(path, sizeof(path), "%s/store.db%s", daemon_.folder, endings[i]);
+        (void)unlink(path);
+    }
+    assert_int_equal(hf_store_init(daemon_.store_url, NULL, &error), HF_STORE_OK);
+}
+
+/* A store that lost a whole epoch gave its number to another segment: the first one does not go on with the chain of that. */
+static void an_epoch_of_the_same_number_is_not_ours(void **state)
+{
+    struct hf_test_daemon second = daemon_;
+    struct hf_error err = {.text = ""};
+    struct holdfast_answer answer;
+
+    (void)state;
+    for (int i = 0; i < 8; i++) {
+        char id[8];
+
+        (void)snprintf(id, sizeof(id), "a%d", i);
+        reserve(id, "u", 10, 50);
+        hf_test_daemon_drain(&daemon_);
+    }
+    uint64_t number = daemon_.seg->header->hdr_batch_number;
+
+    hf_test_daemon_drop(&daemon_);
+    begin_the_store_again();
+    (void)snprintf(second.segment, sizeof(second.segment), "%s/second", daemon_.folder);
+    second.options.segment = second.segment;
+    second.options.log_ctx = &second;
+    second.handle = NULL;
+    second.shared = NULL;
+    hf_test_daemon_open(&second);
+    assert_int_equal(hf_test_reserve(second.handle, "b", "u", NULL, 10, 50, &answer), HOLDFAST_OK);
+    hf_test_daemon_drain(&second);
+    assert_int_equal(second.seg->header->hdr_epoch, 1);
+    assert_true(second.seg->header->hdr_batch_number < number);
+    hf_test_daemon_close(&second);
+    assert_int_equal(try_open(&daemon_.options, &err), HF_SERVE_REFUSED);
+    assert_non_null(strstr(err.text, "superseded"));
+    assert_int_not_equal(hf_test_reserve(daemon_.handle, "c", "u", NULL, 10, 50, &answer), HOLDFAST_OK);
+    holdfast_leave(daemon_.handle);
+    holdfast_close(daemon_.shared);
+    daemon_.handle = NULL;
+    daemon_.shared = NULL;
+    hf_test_daemon_open(&daemon_);
+    assert_int_equal(daemon_.seg->header->hdr_epoch, 2);
+}
+
 /* A worker that died between FILLING and W: its slot comes back, nothing is held. */
 static void half_made_slots_of_the_dead_are_freed(void **state)
 {
@@ -505,6 +635,9 @@ int main(void)
         CASE(a_running_daemon_that_was_overtaken_stops),
         CASE(a_store_that_lost_commits_gets_them_again),
         CASE(a_daemon_that_finds_an_old_backup_writes_again),
+        CASE(the_receipt_of_a_gap_is_known_again),
+        CASE(a_running_daemon_knows_its_gap_again),
+        CASE(an_epoch_of_the_same_number_is_not_ours),
         CASE(half_made_slots_of_the_dead_are_freed),
         CASE(jumps_of_the_clock_are_taken_after_a_minute),
     };
