@@ -173,7 +173,8 @@ static void mark_pending(struct hf_drain *drain, uint32_t slot_idx)
 static void remember(struct hf_drain *drain, const struct hf_receipt *row, uint32_t entry)
 {
     const struct hf_shm_batch_entry *e = &drain->desc->bat_entries[entry];
-    struct reserved *reserved = &drain->reserved[hf_batch_slot(e)];
+    struct reserved *reserved =
+        &drain->reserved[drain->ended[entry].slot_idx]; /* the segment may be damaged */
     const uint8_t *digest = row->kind == HF_RECEIPT_RESERVATION ? row->digest : row->reservation_digest;
 
     if (!hf_receipt_in_family(row->kind) || row->reservation_seq == HF_UNKNOWN) {
@@ -617,6 +618,7 @@ static void sweep(struct hf_drain *drain, uint64_t mono_ms)
 
 static bool take_marks(struct hf_drain *drain)
 {
+    uint64_t all = ~0ULL >> (64U - drain->seg->chunk_slots); /* further bits are damage, and no slots */
     bool any = false;
 
     for (uint32_t i = 0; i < drain->seg->chunks_cnt; i++) {
@@ -625,7 +627,7 @@ static bool take_marks(struct hf_drain *drain)
         if (hf_load_rlx_u64(dirty) != 0) { /* relaxed: the exchange decides */
             /* E9 acqrel -> hf_chunk_mark_dirty: the state that was stored before the mark is seen.
              * CRASH after: the marks are lost, the next daemon looks at every slot. */
-            drain->pending[i] |= hf_xchg_acqrel_u64(dirty, 0);
+            drain->pending[i] |= hf_xchg_acqrel_u64(dirty, 0) & all;
         }
         any = any || drain->pending[i] != 0;
     }
@@ -692,7 +694,8 @@ enum hf_drain_result hf_drain_cycle(struct hf_drain *drain, uint64_t mono_ms)
 
 struct resume {
     struct hf_drain *drain;
-    uint32_t entry; /* of the descriptor, in the order of the rows */
+    uint64_t entry; /* of the descriptor, in the order of the rows */
+    uint64_t entries_cnt;
 };
 
 /* A row of the batch that was found committed: which reservations are conflicts, and the alarms. */
@@ -703,7 +706,7 @@ static int resume_row(void *ctx, const struct hf_receipt *receipt)
     struct hf_receipt row = *receipt;
 
     if (receipt->kind == HF_RECEIPT_RESERVATION && receipt->conflict) {
-        while (resume->entry < desc->bat_entries_cnt) {
+        while (resume->entry < resume->entries_cnt) {
             struct hf_shm_batch_entry *entry = &desc->bat_entries[resume->entry++];
             const struct hf_shm_slot *slot = hf_segment_slot(resume->drain->seg, hf_batch_slot(entry));
 
@@ -722,7 +725,11 @@ static int resume_row(void *ctx, const struct hf_receipt *receipt)
 static enum hf_store_status finish(struct hf_drain *drain, const struct hf_store_head *head,
                                    struct hf_shm_batch *desc, struct hf_store_error *error)
 {
-    struct resume resume = {.drain = drain};
+    /* Read once: a damaged segment may say something else the next time. */
+    uint64_t entries_cnt = hf_load_rlx_u64(&desc->bat_entries_cnt); /* relaxed: after E20 */
+    struct resume resume = {.drain = drain,
+                            .entries_cnt =
+                                entries_cnt < HF_SHM_BATCH_ENTRIES ? entries_cnt : HF_SHM_BATCH_ENTRIES};
     enum hf_store_status status;
 
     drain->desc = desc;
@@ -731,7 +738,7 @@ static enum hf_store_status finish(struct hf_drain *drain, const struct hf_store
     if (status != HF_STORE_OK) {
         return status;
     }
-    for (uint64_t i = 0; i < desc->bat_entries_cnt; i++) {
+    for (uint64_t i = 0; i < resume.entries_cnt; i++) {
         hf_batch_mark(drain->seg, &desc->bat_entries[i], 0);
     }
     hf_batch_done(drain->seg, desc, &head->last);

@@ -1,0 +1,89 @@
+/* Damage that life.flip found, each by itself: what is read from the segment is checked before it leads anywhere. */
+#include "shm/clock.h"
+#include "tests/support/daemon.h"
+#include "tests/support/quota.h"
+
+#include <setjmp.h>
+#include <sqlite3.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static int setup(void **state)
+{
+    struct hf_test_daemon *daemon = calloc(1, sizeof *daemon);
+
+    *state = daemon;
+    if (daemon == NULL)
+        return -1;
+    hf_test_daemon_prepare(daemon, hf_test_policy(), false);
+    hf_test_daemon_open(daemon);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    hf_test_daemon_close(*state);
+    hf_test_daemon_clean(*state);
+    free(*state);
+    return 0;
+}
+
+static void reserve(struct hf_test_daemon *daemon, const char *id)
+{
+    struct holdfast_answer answer;
+
+    assert_int_equal(hf_test_reserve(daemon->handle, id, "u", NULL, 10, 20, &answer), HOLDFAST_OK);
+}
+
+/* Bits of a word that stand for no slot of the chunk, above all behind the last one. */
+static void dirty_marks_of_no_slot(void **state)
+{
+    struct hf_test_daemon *daemon = *state;
+    struct hf_segment *seg = daemon->seg;
+    struct hf_receipt rows[4];
+
+    assert_true(seg->chunk_slots < 64);
+    hf_test_daemon_drain(daemon);
+    reserve(daemon, "a");
+    for (uint32_t i = 0; i < seg->chunks_cnt; i++)
+        seg->chunks[i].chunk_dirty = UINT64_MAX; /* plain: quiesced */
+    hf_test_daemon_drain(daemon);
+    assert_int_equal(hf_test_daemon_receipts(daemon, "a", rows, 4), 1);
+}
+
+/* The descriptor of a batch in flight names slots that there are not. */
+static void batch_of_no_slot(void **state)
+{
+    struct hf_test_daemon *daemon = *state;
+    struct hf_segment *seg = daemon->seg;
+    struct hf_receipt rows[4];
+    sqlite3 *other = NULL;
+
+    hf_test_daemon_drain(daemon);
+    reserve(daemon, "a");
+    assert_int_equal(sqlite3_open(daemon->store_url + strlen("sqlite:"), &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(hf_serve_cycle(daemon->serve), HF_DRAIN_WAITING);
+    for (uint32_t i = 0; i < 2; i++) {
+        seg->batches[i].bat_entries[0].bat_slot |= HF_SHM_SLOTS_MAX - 1U;
+        seg->batches[i].bat_entries_cnt = UINT64_MAX;
+    }
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+    hf_test_daemon_drain(daemon);
+    assert_int_equal(hf_test_daemon_receipts(daemon, "a", rows, 4), 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(dirty_marks_of_no_slot, setup, teardown),
+        cmocka_unit_test_setup_teardown(batch_of_no_slot, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
