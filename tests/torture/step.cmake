@@ -1,0 +1,20 @@
+# Single steps by ptrace: x86-64 only, and of the code that is shipped (a sanitizer's own work would be stepped too).
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$" OR HOLDFAST_SANITIZE OR CMAKE_CROSSCOMPILING)
+    return()
+endif()
+add_library(hf_test_step STATIC stepper.c step_world.c step_state.c step_ops.c step_actor.c step_grid.c)
+target_link_libraries(hf_test_step PUBLIC hf_test_support hf_test_layers PkgConfig::CMOCKA)
+# The dynamic linker has its work done before the first step.
+target_link_options(hf_test_step PUBLIC -Wl,-z,now)
+foreach(name IN ITEMS step_kill step_stop step_two)
+    if(NOT EXISTS ${CMAKE_CURRENT_SOURCE_DIR}/${name}.c)
+        continue()
+    endif()
+    add_executable(torture_${name} ${name}.c)
+    target_link_libraries(torture_${name} PRIVATE hf_test_step)
+    add_test(NAME torture.${name} COMMAND torture_${name})
+    set_tests_properties(torture.${name} PROPERTIES LABELS torture TIMEOUT 300 SKIP_RETURN_CODE 77)
+    add_test(NAME long.${name} COMMAND torture_${name})
+    set_tests_properties(long.${name} PROPERTIES LABELS "torture;long" TIMEOUT 36000 SKIP_RETURN_CODE 77
+        ENVIRONMENT HOLDFAST_LONG=1)
+endforeach()
