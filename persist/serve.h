@@ -30,11 +30,12 @@ enum hf_serve_status {
 
 /* Zeroed means defaults; policy_path is required. */
 struct hf_serve_options {
-    const char *segment;     /* name or path; NULL: a private one */
-    const char *policy_path; /* read at each open */
-    uint32_t policy_flags;   /* enum hf_policy_flag */
-    const char *store_url;   /* NULL: the default store; of a private segment a temporary one */
-    const char *store_name;  /* NULL: the segment's name; of a private one "run" */
+    const char *segment;           /* name or path; NULL: a private one */
+    const char *policy_path;       /* read at each open */
+    uint32_t policy_flags;         /* enum hf_policy_flag */
+    const char *store_url;         /* NULL: the default store; of a private segment a temporary one */
+    const char *store_name;        /* NULL: the segment's name; of a private one "run" */
+    struct hf_store_options store; /* zeroed fields: the daemon's own values */
     uint32_t slots;
     uint32_t owners;
     uint64_t replay_horizon_ms;
