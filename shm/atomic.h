@@ -10,6 +10,18 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#if defined(__x86_64__)
+#if !defined(__GCC_HAVE_SYNC_COMPARE_AND_SWAP_16)
+#error "holdfast needs cmpxchg16b: compile with -mcx16"
+#endif
+#elif defined(__aarch64__)
+#if !defined(__ARM_FEATURE_ATOMICS)
+#error "holdfast needs LSE (casp) on arm64: compile with -march=armv8.1-a or later, or -march=armv8-a+lse"
+#endif
+#else
+#error "holdfast needs a 128-bit compare-and-swap: build it for x86-64, or for arm64 with LSE"
+#endif
+
 _Static_assert(__atomic_always_lock_free(8, 0), "64-bit atomics must be lock-free");
 _Static_assert(__atomic_always_lock_free(4, 0), "32-bit atomics must be lock-free");
 
@@ -177,8 +189,6 @@ static inline bool hf_cas_acqrel_u128(struct hf_u128 *word, struct hf_u128 expec
                          : [word] "r"(word), "r"(new_lo), "r"(new_hi)
                          : "memory");
     return old_lo == expected.lo && old_hi == expected.hi;
-#else
-#error "holdfast needs a 128-bit compare-and-swap: x86-64 or arm64 with LSE"
 #endif
 }
 

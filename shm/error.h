@@ -7,13 +7,13 @@
 /* Codes of the shm layer; 0 is done. core maps them to the public HOLDFAST_* codes. */
 enum hf_code {
     HF_OK = 0,
-    HF_EARG = -1,      /* an argument out of range */
-    HF_ESYS = -2,      /* a system call failed; the text carries errno */
-    HF_ENOSPACE = -3,  /* no room in the file system of the segment */
-    HF_EEXISTS = -4,   /* a segment of that name is in use */
-    HF_EMISSING = -5,  /* no segment of that name */
-    HF_EFOREIGN = -6,  /* wrong owner, wrong mode, a link, or no regular file */
-    HF_EBUILD = -7,    /* made by another build: magic, version or fingerprint differ */
+    HF_EARG = -1,     /* an argument out of range */
+    HF_ESYS = -2,     /* a system call failed (the text carries errno), or this machine cannot run holdfast */
+    HF_ENOSPACE = -3, /* no room in the file system of the segment */
+    HF_EEXISTS = -4,  /* a segment of that name is in use */
+    HF_EMISSING = -5, /* no segment of that name */
+    HF_EFOREIGN = -6, /* wrong owner, wrong mode, a link, or no regular file */
+    HF_EBUILD = -7,   /* made by another build: magic, version or fingerprint differ */
     HF_ENOTREADY = -8, /* being made, or superseded */
     HF_ECORRUPT = -9,  /* a value in the segment that cannot be */
     HF_EFULL = -10,    /* the owner table, or another fixed table, is full */

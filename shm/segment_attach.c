@@ -1,4 +1,5 @@
 /* Attaching: each stage says what it found. */
+#include "shm/processor.h"
 #include "shm/segment_impl.h"
 
 #include <errno.h>
@@ -189,7 +190,9 @@ int hf_segment_attach(const char *name, struct hf_segment *seg, struct hf_error 
     *seg = (struct hf_segment){.lock_fd = -1};
     if (err == NULL)
         err = &local;
-    code = hf_segment_path(name, seg->path, err);
+    code = hf_processor_check(err);
+    if (code == HF_OK)
+        code = hf_segment_path(name, seg->path, err);
     if (code != HF_OK)
         return code;
     (void)snprintf(seg->name, sizeof seg->name, "%s", hf_segment_base_name(seg->path));

@@ -1,5 +1,6 @@
 /* Making a segment: shape, memory really allocated, header; then into place. */
 #include "shm/clock.h"
+#include "shm/processor.h"
 #include "shm/segment_impl.h"
 
 #include <dirent.h>
@@ -172,7 +173,9 @@ int hf_segment_create_anonymous(const struct hf_segment_plan *plan, struct hf_se
     *seg = (struct hf_segment){.lock_fd = -1};
     if (!hf_segment_shape(plan, &shape))
         return bad_plan(plan, err);
-    int code = random_seed(&seed, err);
+    int code = hf_processor_check(err);
+    if (code == HF_OK)
+        code = random_seed(&seed, err);
     if (code != HF_OK)
         return code;
     void *base = mmap(NULL, shape.size_bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -328,7 +331,9 @@ int hf_segment_create(const char *name, const struct hf_segment_plan *plan, stru
             "mode %04o is none for a segment: its owner reads and writes it, everybody does not "
             "write it; 0660 and 0600 are usual",
             (unsigned)mode);
-    code = hf_segment_path(name, seg->path, err);
+    code = hf_processor_check(err);
+    if (code == HF_OK)
+        code = hf_segment_path(name, seg->path, err);
     if (code != HF_OK)
         return code;
     code = random_seed(&seed, err);
