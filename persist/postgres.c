@@ -135,6 +135,17 @@ PGresult *hf_pg_result(struct hf_store *store)
     return PQgetResult(pg->conn);
 }
 
+bool hf_pg_wait(struct hf_store *store)
+{
+    struct hf_postgres *pg = hf_postgres_of(store);
+
+    if (!wait_socket(pg->conn, POLLIN, deadline_ms(store))) {
+        pg->silent = true;
+        return false;
+    }
+    return PQconsumeInput(pg->conn) != 0;
+}
+
 void hf_pg_drain(struct hf_store *store)
 {
     PGresult *result;
@@ -223,6 +234,7 @@ struct hf_pg_outcome hf_pg_judge(struct hf_store *store, const PGresult *result,
     case PGRES_TUPLES_OK:
     case PGRES_SINGLE_TUPLE:
     case PGRES_COPY_IN:
+    case PGRES_COPY_OUT:
         return outcome;
     default:
         break;
@@ -271,7 +283,7 @@ enum hf_store_status hf_pg_command(struct hf_store *store, const char *sql, cons
     return status;
 }
 
-static int64_t big_endian(const char *bytes, size_t len)
+int64_t hf_pg_integer(const char *bytes, size_t len)
 {
     uint64_t value = 0;
 
@@ -301,7 +313,7 @@ static void fetch(const PGresult *result, struct hf_column *columns, int cnt)
         case HF_OID_INT8:
         case HF_OID_INT4:
         case HF_OID_INT2:
-            columns[c].integer = big_endian(columns[c].bytes, columns[c].len);
+            columns[c].integer = hf_pg_integer(columns[c].bytes, columns[c].len);
             break;
         default:
             break;
@@ -505,6 +517,8 @@ const struct hf_store_ops hf_postgres_ops = {
     .script = postgres_script,
     .init_lock = hf_postgres_init_lock,
     .query = hf_pg_query,
+    .snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    .scan = hf_postgres_scan,
     .take_lock = hf_postgres_take_lock,
     .now = postgres_now,
     .begin = postgres_begin,

@@ -66,6 +66,8 @@ void hf_postgres_disconnect(struct hf_store *store);
 /* Waits for the next result, up to the statement timeout and some more. NULL: there is none any more, or (pg->silent) none came in
  * time. A broken connection is a result that says so. The result is the caller's. */
 PGresult *hf_pg_result(struct hf_store *store);
+/* Waits for more input and takes it in. False: none came in time (pg->silent), or the connection is lost. */
+bool hf_pg_wait(struct hf_store *store);
 /* Reads away what is left of an answer. */
 void hf_pg_drain(struct hf_store *store);
 /* Sends what is buffered. False: the connection is lost. */
@@ -76,6 +78,8 @@ struct hf_pg_outcome hf_pg_judge(struct hf_store *store, const PGresult *result,
 /* Sends a plain command without parameters and judges its answer. */
 enum hf_store_status hf_pg_command(struct hf_store *store, const char *sql, const char *doing,
                                    struct hf_store_error *error);
+/* A big-endian signed integer of up to 8 bytes. */
+int64_t hf_pg_integer(const char *bytes, size_t len);
 /* A statement with parameters, all values binary; fn may be NULL. */
 enum hf_store_status hf_pg_query(struct hf_store *store, const char *sql, const struct hf_param *params,
                                  unsigned params_cnt, hf_columns_fn *fn, void *ctx,
@@ -84,6 +88,8 @@ enum hf_store_status hf_pg_query(struct hf_store *store, const char *sql, const 
 enum hf_store_status hf_pg_rows(struct hf_store *store, hf_columns_fn *fn, void *ctx,
                                 struct hf_store_error *error);
 
+enum hf_store_status hf_postgres_scan(struct hf_store *store, const char *sql, const char *types,
+                                      hf_columns_fn *fn, void *ctx, struct hf_store_error *error);
 enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
                                         struct hf_store_error *error);
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,

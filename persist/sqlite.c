@@ -367,6 +367,13 @@ static enum hf_store_status sqlite_query(struct hf_store *store, const char *sql
     return rc == SQLITE_DONE ? HF_STORE_OK : hf_sqlite_fail(store, rc, "a statement", error);
 }
 
+static enum hf_store_status sqlite_scan(struct hf_store *store, const char *sql, const char *types,
+                                        hf_columns_fn *fn, void *ctx, struct hf_store_error *error)
+{
+    (void)types;
+    return sqlite_query(store, sql, NULL, 0, fn, ctx, error);
+}
+
 static enum hf_store_status sqlite_script(struct hf_store *store, const char *sql,
                                           struct hf_store_error *error)
 {
@@ -410,6 +417,8 @@ const struct hf_store_ops hf_sqlite_ops = {
     .script = sqlite_script,
     .init_lock = sqlite_init_lock,
     .query = sqlite_query,
+    .snapshot = "BEGIN",
+    .scan = sqlite_scan,
     .take_lock = sqlite_take_lock,
     .now = sqlite_now,
     .begin = hf_sqlite_begin,
