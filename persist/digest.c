@@ -255,6 +255,48 @@ bool hf_digest_batch_end(struct hf_digest *digest, uint8_t out[HF_DIGEST_BYTES])
     return EVP_DigestFinal_ex(digest->ctx, out, &len) == 1 && len == HF_DIGEST_BYTES;
 }
 
+/* ---- any text of lines ------------------------------------------------------------------------------------------ */
+
+static bool hash_lines(struct hf_digest *digest, bool put)
+{
+    put = put && EVP_DigestUpdate(digest->ctx, digest->text, digest->len) == 1;
+    digest->len = 0;
+    return put;
+}
+
+bool hf_digest_lines_begin(struct hf_digest *digest, const char *title)
+{
+    size_t len = strlen(title);
+
+    digest->len = 0;
+    if (!room(digest, len + 1) || !begin(digest)) {
+        return false;
+    }
+    put(digest, title, len);
+    put(digest, "\n", 1);
+    return hash_lines(digest, true);
+}
+
+bool hf_digest_line_number(struct hf_digest *digest, const char *name, int64_t number)
+{
+    return hash_lines(digest, line_signed(digest, name, strlen(name), number));
+}
+
+bool hf_digest_line_text(struct hf_digest *digest, const char *name, const char *text, size_t len)
+{
+    return hash_lines(digest, line_text(digest, name, strlen(name), text, len));
+}
+
+bool hf_digest_line_digest(struct hf_digest *digest, const char *name, const uint8_t bytes[HF_DIGEST_BYTES])
+{
+    return hash_lines(digest, line_digest(digest, name, strlen(name), bytes));
+}
+
+bool hf_digest_lines_end(struct hf_digest *digest, uint8_t out[HF_DIGEST_BYTES])
+{
+    return hf_digest_batch_end(digest, out);
+}
+
 void hf_digest_hex(const uint8_t digest[HF_DIGEST_BYTES], char text[2 * HF_DIGEST_BYTES + 1])
 {
     static const char digits[] = "0123456789abcdef";

@@ -52,6 +52,13 @@ bool hf_digest_batch_begin(struct hf_digest *digest, const char *segment,
 bool hf_digest_batch_add(struct hf_digest *digest, const uint8_t row[HF_DIGEST_BYTES]);
 bool hf_digest_batch_end(struct hf_digest *digest, uint8_t out[HF_DIGEST_BYTES]);
 
+/* A text of lines, name=value as above: begin with its title, then lines, then end. Nothing else with this context between. */
+bool hf_digest_lines_begin(struct hf_digest *digest, const char *title);
+bool hf_digest_line_number(struct hf_digest *digest, const char *name, int64_t number);
+bool hf_digest_line_text(struct hf_digest *digest, const char *name, const char *text, size_t len);
+bool hf_digest_line_digest(struct hf_digest *digest, const char *name, const uint8_t bytes[HF_DIGEST_BYTES]);
+bool hf_digest_lines_end(struct hf_digest *digest, uint8_t out[HF_DIGEST_BYTES]);
+
 /* 64 hexadecimal digits and a NUL. */
 void hf_digest_hex(const uint8_t digest[HF_DIGEST_BYTES], char text[2 * HF_DIGEST_BYTES + 1]);
 

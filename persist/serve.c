@@ -3,6 +3,7 @@
 #include "persist/clockkeeper.h"
 #include "persist/reaper.h"
 #include "persist/rewind.h"
+#include "persist/roller.h"
 #include "persist/temporary.h"
 #include "shm/clock.h"
 #include "shm/wake.h"
@@ -38,6 +39,7 @@ struct hf_serve {
     struct hf_publish *publish;
     struct hf_drain *drain;
     struct hf_clockkeeper clock;
+    struct hf_roller roller;
     struct hf_recover_report report;
     bool recovered;
     uint64_t policy_revision;
@@ -340,6 +342,7 @@ static enum hf_store_status rewind_segment(struct hf_serve *serve, struct hf_sto
                                               .log = serve->log};
     enum hf_store_status status = hf_rewind(&options, error);
 
+    serve->roller = (struct hf_roller){0};
     if (status == HF_STORE_OK) {
         hf_drain_rewound(serve->drain, now_ms);
         status = hf_publish_load(serve->publish, serve->store, serve->store_name, now_ms, error);
@@ -599,6 +602,9 @@ enum hf_drain_result hf_serve_step(struct hf_serve *serve, uint32_t *wait_ms)
     keep_house(serve, mono_ms);
     enum hf_drain_result result = hf_serve_cycle(serve);
 
+    if (result == HF_DRAIN_IDLE || result == HF_DRAIN_WORKED) {
+        hf_roller_step(&serve->roller, &serve->seg, serve->store, serve->store_name, mono_ms, &serve->log);
+    }
     *wait_ms = result == HF_DRAIN_WORKED ? 0 : CYCLE_MS;
     if (result == HF_DRAIN_WAITING) {
         uint64_t next = hf_drain_next_try_ms(serve->drain);

@@ -209,14 +209,14 @@ enum hf_store_status hf_store_reservations(struct hf_store *store, const char *s
                                            hf_store_reservation_fn *reservation, void *ctx,
                                            struct hf_store_error *error);
 
-/* Sums of the effects over one window of one path and one set of buckets. For a bucket: add up `held` and `charged` of its
- * dimension over all sums of its window on paths below it whose bucket_mask has its bit. Exact; may exceed the range of amounts in
- * dimensions that no bucket counts. */
+/* Sums of the effects over one window of one path and one set of buckets, those of this window alone. For a bucket: add up `held`
+ * and `charged` of its dimension over all sums of its window on paths below it whose bucket_mask has its bit. Exact; may exceed
+ * the range of amounts in dimensions that no bucket counts. Read from the newest rollup and what came after it. */
 struct hf_store_sum {
     struct hf_name tenant;
     struct hf_name team;
     struct hf_name key; /* length 0: none */
-    uint64_t bucket_mask;
+    uint64_t bucket_mask; /* bits of `window` */
     enum hf_window window;
     uint64_t rows_cnt;
     __int128 held[HF_DIM_CNT];

@@ -1,6 +1,6 @@
 /* Reading, the same for every store: the statements, and rows turned into receipts. */
 #include "core/window.h"
-#include "persist/store_impl.h"
+#include "persist/rollup_impl.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -190,9 +190,8 @@ static enum hf_store_status one_integer(void *ctx, const struct hf_column *colum
     return HF_STORE_OK;
 }
 
-/* The first row that can be of since_ms or later: no row is committed in a batch that is earlier than itself. */
-static enum hf_store_status first_since(struct hf_store *store, int64_t segment_id, uint64_t since_ms,
-                                        int64_t *first_seq, struct hf_store_error *error)
+enum hf_store_status hf_store_first_since(struct hf_store *store, int64_t segment_id, uint64_t since_ms,
+                                          int64_t *first_seq, struct hf_store_error *error)
 {
     struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(to_signed(since_ms))};
 
@@ -440,45 +439,68 @@ static enum hf_store_status gather(void *ctx, const struct hf_column *columns, u
     return HF_STORE_OK;
 }
 
-/* What is open: its rows hold one invocation in sum. */
-#define OPEN_SEQS                                                                                      \
-    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL " \
-    "GROUP BY reservation_seq HAVING sum(held_invocations) > 0"
-/* What was closed since: a superset, since an expired one may have been settled later. */
-#define CLOSED_SEQS                                                                                                       \
-    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL AND seq >= $2 AND (" \
-    "made_ms >= $3 AND kind IN ('settlement', 'release', 'late_settlement', 'resolution') OR "                            \
-    "made_ms >= $4 AND kind IN ('expiry', 'retention', 'dispute'))"
+/* clang-format off */
+/* What is open: its rows hold one invocation in sum. And what was closed since: a superset, since an expired one may have been
+ * settled later. Then their rows, each by its index. */
+#define WANTED \
+    "WITH wanted AS MATERIALIZED (" \
+    "SELECT reservation_seq FROM (SELECT reservation_seq, held_invocations FROM every_receipt" \
+    "    WHERE segment_id = $1 AND seq >= $2 AND reservation_seq IS NOT NULL" \
+    "    UNION ALL SELECT reservation_seq, 1 FROM rollup_open WHERE segment_id = $1 AND number = $3) AS part" \
+    "    GROUP BY reservation_seq HAVING sum(held_invocations) > 0 " \
+    "UNION " \
+    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL AND seq >= $4 AND (" \
+    "    made_ms >= $5 AND kind IN ('settlement', 'release', 'late_settlement', 'resolution') OR" \
+    "    made_ms >= $6 AND kind IN ('expiry', 'retention', 'dispute'))) "
+/* clang-format on */
+
+/* The statement for both: first_seq of each (INT64_MAX: nothing of that). */
+static void select_wanted(char sql[2 * SQL_BYTES])
+{
+    char rows[SQL_BYTES];
+    size_t len = (size_t)snprintf(sql, 2 * SQL_BYTES, "%s", WANTED);
+
+    select_rows(rows, "WHERE segment_id = $1 AND seq IN (SELECT reservation_seq FROM wanted)");
+    len += (size_t)snprintf(sql + len, 2 * SQL_BYTES - len, "%s UNION ALL ", rows);
+    select_rows(rows, "WHERE segment_id = $1 AND reservation_seq IN (SELECT reservation_seq FROM wanted) "
+                      "AND kind <> 'reservation' ORDER BY reservation_seq, seq");
+    (void)snprintf(sql + len, 2 * SQL_BYTES - len, "%s", rows);
+}
 
 enum hf_store_status hf_store_reservations(struct hf_store *store, const char *segment,
                                            const struct hf_store_filter *filter,
                                            hf_store_reservation_fn *reservation, void *ctx,
                                            struct hf_store_error *error)
 {
-    char sql[SQL_BYTES];
+    static const int64_t never = INT64_MAX;
+    char sql[2 * SQL_BYTES];
     struct gatherer g = {.filter = filter, .reservation = reservation, .ctx = ctx, .error = error};
+    struct hf_rollup rollup = {.number = 0};
     bool closed = filter->closed_since_ms != HF_UNKNOWN || filter->late_since_ms != HF_UNKNOWN;
     uint64_t since_ms =
         filter->closed_since_ms < filter->late_since_ms ? filter->closed_since_ms : filter->late_since_ms;
     int64_t segment_id;
-    int64_t first_seq = INT64_MAX;
-    struct hf_param params[4];
+    int64_t first_seq = never;
+    struct hf_param params[6];
     enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
 
     if (status == HF_STORE_OK && closed) {
-        status = first_since(store, segment_id, since_ms, &first_seq, error);
+        status = hf_store_first_since(store, segment_id, since_ms, &first_seq, error);
+    }
+    if (status == HF_STORE_OK && filter->open) {
+        status = hf_rollup_of(store, segment_id, &rollup, error);
     }
     if (status != HF_STORE_OK || (!filter->open && !closed)) {
         return status;
     }
     params[0] = hf_param_integer(segment_id);
-    params[1] = hf_param_integer(first_seq);
-    params[2] = hf_param_integer(to_signed(filter->closed_since_ms));
-    params[3] = hf_param_integer(to_signed(filter->late_since_ms));
-    select_rows(sql, "WHERE segment_id = $1 AND reservation_seq IN (%s%s%s) ORDER BY reservation_seq, seq",
-                filter->open ? OPEN_SEQS : "", filter->open && closed ? " UNION " : "",
-                closed ? CLOSED_SEQS : "");
-    status = hf_store_query(store, sql, params, closed ? 4 : 1, gather, &g, error);
+    params[1] = hf_param_integer(filter->open ? to_signed(rollup.next_seq) : never);
+    params[2] = hf_param_integer(to_signed(rollup.number));
+    params[3] = hf_param_integer(first_seq);
+    params[4] = hf_param_integer(to_signed(filter->closed_since_ms));
+    params[5] = hf_param_integer(to_signed(filter->late_since_ms));
+    select_wanted(sql);
+    status = hf_store_query(store, sql, params, 6, gather, &g, error);
     if (status == HF_STORE_OK) {
         status = hand_over(&g);
     }
@@ -487,7 +509,7 @@ enum hf_store_status hf_store_reservations(struct hf_store *store, const char *s
     return status;
 }
 
-/* ---- sums --------------------------------------------------------------------------------------------------------- */
+/* ---- totals ------------------------------------------------------------------------------------------------------- */
 
 /* A sum in two halves: the high one signed, the low one of 32 bits each, so that no database's sum of 64 bits overflows. */
 #define SUM2(column) "CAST(sum(" column " >> 32) AS bigint), CAST(sum(" column " & 4294967295) AS bigint)"
@@ -507,124 +529,6 @@ static void add_effects(const struct hf_column *columns, __int128 held[HF_DIM_CN
         charged[d] += (__int128)c[0].integer * ((__int128)1 << 32) + c[1].integer;
     }
 }
-
-struct sum_reader {
-    hf_store_sum_fn *sum;
-    void *ctx;
-    enum hf_window window;
-    struct hf_store_error *error;
-};
-
-static void to_name(struct hf_name *name, const struct hf_column *column)
-{
-    memset(name, 0, sizeof(*name));
-    if (!column->null) {
-        hf_name_set(name, column->bytes, column->len);
-    }
-}
-
-static enum hf_store_status read_sum(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    struct sum_reader *reader = ctx;
-    struct hf_store_sum sum = {.window = reader->window};
-
-    (void)cnt;
-    to_name(&sum.tenant, &columns[0]);
-    to_name(&sum.team, &columns[1]);
-    to_name(&sum.key, &columns[2]);
-    sum.bucket_mask = (uint64_t)columns[3].integer;
-    sum.rows_cnt = (uint64_t)columns[4].integer;
-    add_effects(&columns[5], sum.held, sum.charged);
-    return reader->sum(reader->ctx, &sum) == 0 ? HF_STORE_OK : stopped(reader->error);
-}
-
-enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, uint64_t now_ms,
-                                   uint32_t windows, hf_store_sum_fn *sum, void *ctx,
-                                   struct hf_store_error *error)
-{
-    int64_t segment_id;
-    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
-
-    if (status == HF_STORE_OK && now_ms > HF_CLOCK_MS_MAX) {
-        return hf_store_fail(error, HF_STORE_INVALID, "an instant beyond the end of the clock");
-    }
-    for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
-        struct sum_reader reader = {.sum = sum, .ctx = ctx, .window = (enum hf_window)w, .error = error};
-        uint32_t id = hf_window_id(reader.window, now_ms);
-        uint64_t start_ms = hf_window_start_ms(reader.window, id);
-        int64_t first_seq;
-        struct hf_param params[4];
-
-        if ((windows >> w & 1) == 0) {
-            continue;
-        }
-        status = first_since(store, segment_id, start_ms, &first_seq, error);
-        if (status != HF_STORE_OK) {
-            break;
-        }
-        params[0] = hf_param_integer(segment_id);
-        params[1] = hf_param_integer(first_seq);
-        params[2] = hf_param_integer(to_signed(start_ms));
-        params[3] = hf_param_integer(to_signed(hf_window_end_ms(reader.window, id)));
-        status = hf_store_query(store,
-                                "SELECT tenant, team, key, bucket_mask, count(*), " EFFECT_SUMS
-                                " FROM every_receipt "
-                                "WHERE segment_id = $1 AND seq >= $2 AND window_ms >= $3 AND window_ms < $4 "
-                                "AND bucket_mask IS NOT NULL GROUP BY tenant, team, key, bucket_mask "
-                                "ORDER BY tenant, team, key NULLS FIRST, bucket_mask",
-                                params, 4, read_sum, &reader, error);
-    }
-    return status;
-}
-
-struct meter_reader {
-    hf_store_meter_fn *meter;
-    void *ctx;
-    struct hf_store_error *error;
-};
-
-static enum hf_store_status read_meter(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    struct meter_reader *reader = ctx;
-    struct hf_store_meter meter;
-
-    (void)cnt;
-    to_name(&meter.tenant, &columns[0]);
-    to_name(&meter.capability, &columns[1]);
-    to_name(&meter.model, &columns[2]);
-    meter.requests = columns[3].integer;
-    meter.failures = columns[4].integer;
-    meter.degraded = columns[5].integer;
-    meter.reserved_micros = columns[6].integer;
-    meter.settled_micros = columns[7].integer;
-    return reader->meter(reader->ctx, &meter) == 0 ? HF_STORE_OK : stopped(reader->error);
-}
-
-enum hf_store_status hf_store_meters(struct hf_store *store, const char *segment, const char *tenant,
-                                     hf_store_meter_fn *meter, void *ctx, struct hf_store_error *error)
-{
-#define METERS                                                                                                    \
-    "SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros FROM meter " \
-    "WHERE segment_id = $1"
-#define METERS_ORDER " ORDER BY tenant, capability, model NULLS FIRST"
-    struct meter_reader reader = {.meter = meter, .ctx = ctx, .error = error};
-    int64_t segment_id;
-    struct hf_param params[2];
-    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
-
-    if (status != HF_STORE_OK) {
-        return status;
-    }
-    params[0] = hf_param_integer(segment_id);
-    if (tenant == NULL) {
-        return hf_store_query(store, METERS METERS_ORDER, params, 1, read_meter, &reader, error);
-    }
-    params[1] = hf_param_text(tenant);
-    return hf_store_query(store, METERS " AND tenant = $2" METERS_ORDER, params, 2, read_meter, &reader,
-                          error);
-}
-
-/* ---- totals ------------------------------------------------------------------------------------------------------- */
 
 static enum hf_store_status read_batch_totals(void *ctx, const struct hf_column *columns, unsigned cnt)
 {

@@ -1,0 +1,373 @@
+/* Rollups: making them. One transaction of INSERT ... SELECT, the same for every store. */
+#include "persist/rollup.h"
+
+#include "core/window.h"
+#include "persist/rollup_impl.h"
+#include "shm/layout.h"
+
+#include <string.h>
+
+#define DAY_MS INT64_C(86400000)
+
+/* ---- the newest --------------------------------------------------------------------------------------------------- */
+
+static enum hf_store_status read_rollup(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct hf_rollup *rollup = ctx;
+
+    (void)cnt;
+    rollup->number = (uint64_t)columns[0].integer;
+    rollup->epoch = (uint64_t)columns[1].integer;
+    rollup->first_seq = (uint64_t)columns[2].integer;
+    rollup->next_seq = (uint64_t)columns[3].integer;
+    rollup->end_ms = (uint64_t)columns[4].integer;
+    rollup->batch_number = (uint64_t)columns[5].integer;
+    rollup->parts_cnt = (uint64_t)columns[6].integer;
+    if (columns[7].len == HF_DIGEST_BYTES && columns[8].len == HF_DIGEST_BYTES &&
+        columns[9].len == HF_DIGEST_BYTES) {
+        memcpy(rollup->batch_digest, columns[7].bytes, HF_DIGEST_BYTES);
+        memcpy(rollup->before, columns[8].bytes, HF_DIGEST_BYTES);
+        memcpy(rollup->digest, columns[9].bytes, HF_DIGEST_BYTES);
+    }
+    return HF_STORE_OK;
+}
+
+enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, struct hf_rollup *rollup,
+                                  struct hf_store_error *error)
+{
+    struct hf_param params[1] = {hf_param_integer(segment_id)};
+
+    *rollup = (struct hf_rollup){.next_seq = 1};
+    return hf_store_query(
+        store,
+        "SELECT r.number, r.epoch, r.first_seq, r.next_seq, r.end_ms, r.batch_number, r.parts_cnt, r.batch_digest, r.before, r.digest "
+        "FROM rollup r JOIN batch b ON b.segment_id = r.segment_id AND b.number = r.batch_number "
+        "AND b.digest = r.batch_digest WHERE r.segment_id = $1 ORDER BY r.number DESC LIMIT 1",
+        params, 1, read_rollup, rollup, error);
+}
+
+enum hf_store_status hf_rollup_newest(struct hf_store *store, const char *segment, struct hf_rollup *rollup,
+                                      struct hf_store_error *error)
+{
+    int64_t segment_id;
+    enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
+
+    *rollup = (struct hf_rollup){.next_seq = 1};
+    return status == HF_STORE_OK ? hf_rollup_of(store, segment_id, rollup, error) : status;
+}
+
+bool hf_rollup_due(const struct hf_rollup *newest, uint64_t next_seq)
+{
+    uint64_t rows = next_seq > newest->next_seq ? next_seq - newest->next_seq : 0;
+
+    return rows >= HF_ROLLUP_ROWS && rows / 4 >= newest->parts_cnt;
+}
+
+/* ---- what it covers ----------------------------------------------------------------------------------------------- */
+
+struct making {
+    struct hf_store *store;
+    struct hf_store_error *error;
+    const struct hf_rollup *before;
+    struct hf_rollup made;
+    uint64_t last_month_ms; /* start of the last month listed; HF_UNKNOWN: none yet */
+    uint32_t open_ids[HF_WINDOW_CNT];
+};
+
+static enum hf_store_status read_end(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct making *m = ctx;
+
+    (void)cnt;
+    m->made.batch_number = (uint64_t)columns[0].integer;
+    m->made.epoch = (uint64_t)columns[1].integer;
+    m->made.next_seq = (uint64_t)columns[2].integer;
+    m->made.end_ms = (uint64_t)columns[3].integer;
+    if (columns[4].len == HF_DIGEST_BYTES) {
+        memcpy(m->made.batch_digest, columns[4].bytes, HF_DIGEST_BYTES);
+    }
+    return HF_STORE_OK;
+}
+
+/* The last batch that is within rows_max, or else the first one. */
+static enum hf_store_status find_end(struct making *m, uint64_t rows_max)
+{
+    static const char *const statements[] = {
+        "SELECT number, epoch, first_seq + rows_cnt, committed_ms, digest FROM batch WHERE segment_id = $1 "
+        "AND number > $2 AND first_seq + rows_cnt <= $3 ORDER BY number DESC LIMIT 1",
+        "SELECT number, epoch, first_seq + rows_cnt, committed_ms, digest FROM batch WHERE segment_id = $1 "
+        "AND number > $2 ORDER BY number LIMIT 1"};
+    struct hf_param params[3] = {hf_param_integer(m->store->segment_id),
+                                 hf_param_integer((int64_t)m->before->batch_number),
+                                 hf_param_integer((int64_t)(m->before->next_seq + rows_max))};
+    enum hf_store_status status = HF_STORE_OK;
+
+    for (unsigned i = 0; i < 2 && status == HF_STORE_OK && m->made.batch_number == 0; i++) {
+        status = m->store->ops->query(m->store, statements[i], params, i == 0 ? 3 : 2, read_end, m, m->error);
+    }
+    return status;
+}
+
+/* ---- its windows -------------------------------------------------------------------------------------------------- */
+
+uint64_t hf_rollup_window_mask(enum hf_window window)
+{
+    uint64_t mask = 0;
+
+    for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
+        mask |= UINT64_C(7) << (layer * HF_SHM_ROW_BUCKETS + (uint32_t)window * HF_SHM_DIMS);
+    }
+    return mask;
+}
+
+static enum hf_store_status list_window(struct making *m, enum hf_window window, uint32_t id)
+{
+    uint64_t end_ms = hf_window_end_ms(window, id);
+    struct hf_param params[6] = {hf_param_integer(m->store->segment_id),
+                                 hf_param_integer((int64_t)m->made.number),
+                                 hf_param_text(hf_window_name(window)),
+                                 hf_param_integer((int64_t)hf_window_start_ms(window, id)),
+                                 hf_param_integer(end_ms > INT64_MAX ? INT64_MAX : (int64_t)end_ms),
+                                 hf_param_integer((int64_t)hf_rollup_window_mask(window))};
+
+    m->made.parts_cnt++;
+    return m->store->ops->query(
+        m->store,
+        "INSERT INTO rollup_window (segment_id, number, window_kind, start_ms, end_ms, mask, base) "
+        "VALUES ($1, $2, $3, $4, $5, $6, (SELECT max(number) FROM rollup_window "
+        "WHERE segment_id = $1 AND number < $2 AND window_kind = $3 AND start_ms = $4))",
+        params, 6, NULL, NULL, m->error);
+}
+
+/* Days that were touched: more than a rollup sees in years would mean a broken clock; the rest comes with the next touch. */
+struct days {
+    int64_t list[512];
+    unsigned cnt;
+};
+
+static enum hf_store_status read_day(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct days *days = ctx;
+
+    (void)cnt;
+    if (days->cnt < sizeof(days->list) / sizeof(days->list[0]) && columns[0].integer >= 0 &&
+        columns[0].integer <= (int64_t)HF_CLOCK_MS_MAX / DAY_MS) {
+        days->list[days->cnt++] = columns[0].integer;
+    }
+    return HF_STORE_OK;
+}
+
+/* A day that is over and its month, unless they are listed already: open, or the month of the day before in the list. */
+static enum hf_store_status list_day(struct making *m, int64_t day)
+{
+    uint64_t ms = (uint64_t)(day * DAY_MS);
+    uint32_t day_id = hf_window_id(HF_WINDOW_DAY, ms);
+    uint32_t month_id = hf_window_id(HF_WINDOW_MONTH, ms);
+    enum hf_store_status status = HF_STORE_OK;
+
+    if (day_id != m->open_ids[HF_WINDOW_DAY]) {
+        status = list_window(m, HF_WINDOW_DAY, day_id);
+    }
+    if (status == HF_STORE_OK && month_id != m->open_ids[HF_WINDOW_MONTH] &&
+        hf_window_start_ms(HF_WINDOW_MONTH, month_id) != m->last_month_ms) {
+        m->last_month_ms = hf_window_start_ms(HF_WINDOW_MONTH, month_id);
+        status = list_window(m, HF_WINDOW_MONTH, month_id);
+    }
+    return status;
+}
+
+static enum hf_store_status list_windows(struct making *m)
+{
+    struct days days = {.cnt = 0};
+    struct hf_param params[3] = {hf_param_integer(m->store->segment_id),
+                                 hf_param_integer((int64_t)m->made.first_seq),
+                                 hf_param_integer((int64_t)m->made.next_seq)};
+    enum hf_store_status status = m->store->ops->query(
+        m->store,
+        "SELECT DISTINCT window_ms / 86400000 FROM every_receipt WHERE segment_id = $1 AND seq >= $2 AND seq < $3 "
+        "AND bucket_mask IS NOT NULL ORDER BY 1",
+        params, 3, read_day, &days, m->error);
+
+    hf_window_ids(m->made.end_ms > HF_CLOCK_MS_MAX ? HF_CLOCK_MS_MAX : m->made.end_ms, m->open_ids);
+    for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
+        status = list_window(m, (enum hf_window)w, m->open_ids[w]);
+    }
+    for (unsigned i = 0; i < days.cnt && status == HF_STORE_OK; i++) {
+        status = list_day(m, days.list[i]);
+    }
+    return status;
+}
+
+/* ---- its sums, meters and open reservations ----------------------------------------------------------------------- */
+
+/* Statements with many columns: in lines of their own. */
+/* clang-format off */
+static const char sums_sql[] =
+    "INSERT INTO rollup_sum (segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt,"
+    "    held_invocations, held_tokens_high, held_tokens_low, held_cost_high, held_cost_low,"
+    "    charged_invocations, charged_tokens_high, charged_tokens_low, charged_cost_high, charged_cost_low) "
+    "SELECT segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt, held_invocations,"
+    /* What the low halves have too much goes up. */
+    "    held_tokens_high + (held_tokens_low >> 32), held_tokens_low & 4294967295,"
+    "    held_cost_high + (held_cost_low >> 32), held_cost_low & 4294967295, charged_invocations,"
+    "    charged_tokens_high + (charged_tokens_low >> 32), charged_tokens_low & 4294967295,"
+    "    charged_cost_high + (charged_cost_low >> 32), charged_cost_low & 4294967295 "
+    "FROM (SELECT segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask,"
+    "        CAST(sum(rows_cnt) AS bigint) AS rows_cnt, CAST(sum(held_invocations) AS bigint) AS held_invocations,"
+    "        CAST(sum(held_tokens_high) AS bigint) AS held_tokens_high,"
+    "        CAST(sum(held_tokens_low) AS bigint) AS held_tokens_low,"
+    "        CAST(sum(held_cost_high) AS bigint) AS held_cost_high,"
+    "        CAST(sum(held_cost_low) AS bigint) AS held_cost_low,"
+    "        CAST(sum(charged_invocations) AS bigint) AS charged_invocations,"
+    "        CAST(sum(charged_tokens_high) AS bigint) AS charged_tokens_high,"
+    "        CAST(sum(charged_tokens_low) AS bigint) AS charged_tokens_low,"
+    "        CAST(sum(charged_cost_high) AS bigint) AS charged_cost_high,"
+    "        CAST(sum(charged_cost_low) AS bigint) AS charged_cost_low "
+    "    FROM (SELECT w.segment_id, w.number, w.window_kind, w.start_ms, s.tenant, s.team, s.key, s.bucket_mask,"
+    "            s.rows_cnt, s.held_invocations, s.held_tokens_high, s.held_tokens_low, s.held_cost_high,"
+    "            s.held_cost_low, s.charged_invocations, s.charged_tokens_high, s.charged_tokens_low,"
+    "            s.charged_cost_high, s.charged_cost_low "
+    "        FROM rollup_window w JOIN rollup_sum s ON s.segment_id = w.segment_id AND s.number = w.base"
+    "            AND s.window_kind = w.window_kind AND s.start_ms = w.start_ms "
+    "        WHERE w.segment_id = $1 AND w.number = $2 "
+    "        UNION ALL "
+    "        SELECT w.segment_id, w.number, w.window_kind, w.start_ms, r.tenant, r.team, r.key,"
+    "            r.bucket_mask & w.mask AS bucket_mask, 1 AS rows_cnt, r.held_invocations, r.held_tokens_high,"
+    "            r.held_tokens_low, r.held_cost_high, r.held_cost_low, r.charged_invocations,"
+    "            r.charged_tokens_high, r.charged_tokens_low, r.charged_cost_high, r.charged_cost_low "
+    "        FROM sum_row r JOIN rollup_window w ON w.segment_id = r.segment_id AND w.start_ms <= r.window_ms"
+    "            AND w.end_ms > r.window_ms AND (r.bucket_mask & w.mask) <> 0 "
+    "        WHERE r.segment_id = $1 AND w.number = $2 AND r.seq >= $3 AND r.seq < $4) AS part "
+    "    GROUP BY segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask) AS added";
+
+static const char meters_sql[] =
+    "INSERT INTO rollup_meter (segment_id, number, tenant, capability, model, requests, failures, degraded,"
+    "    reserved_micros, settled_micros) "
+    "SELECT $1, $2, tenant, capability, model, CAST(sum(requests) AS bigint), CAST(sum(failures) AS bigint),"
+    "    CAST(sum(degraded) AS bigint), CAST(sum(reserved_micros) AS bigint), CAST(sum(settled_micros) AS bigint) "
+    "FROM (SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros"
+    "    FROM meter_row WHERE segment_id = $1 AND seq >= $3 AND seq < $4 "
+    "    UNION ALL"
+    "    SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros"
+    "    FROM rollup_meter WHERE segment_id = $1 AND number = $5) AS part "
+    "GROUP BY tenant, capability, model";
+
+/* What is open: its rows hold one invocation in sum. */
+static const char open_sql[] =
+    "INSERT INTO rollup_open (segment_id, number, reservation_seq) "
+    "SELECT $1, $2, reservation_seq "
+    "FROM (SELECT reservation_seq, held_invocations FROM every_receipt"
+    "    WHERE segment_id = $1 AND seq >= $3 AND seq < $4 AND reservation_seq IS NOT NULL "
+    "    UNION ALL"
+    "    SELECT reservation_seq, 1 AS held_invocations FROM rollup_open WHERE segment_id = $1 AND number = $5) AS part "
+    "GROUP BY reservation_seq HAVING sum(held_invocations) > 0";
+/* clang-format on */
+
+static enum hf_store_status read_count(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    uint64_t *sum = ctx;
+
+    (void)cnt;
+    *sum += (uint64_t)columns[0].integer;
+    return HF_STORE_OK;
+}
+
+static enum hf_store_status fill(struct making *m)
+{
+    static const struct {
+        const char *insert;
+        unsigned params_cnt;
+        const char *count;
+    } tables[] = {{sums_sql, 4, "SELECT count(*) FROM rollup_sum WHERE segment_id = $1 AND number = $2"},
+                  {meters_sql, 5, "SELECT count(*) FROM rollup_meter WHERE segment_id = $1 AND number = $2"},
+                  {open_sql, 5, "SELECT count(*) FROM rollup_open WHERE segment_id = $1 AND number = $2"}};
+    struct hf_param params[5] = {
+        hf_param_integer(m->store->segment_id), hf_param_integer((int64_t)m->made.number),
+        hf_param_integer((int64_t)m->made.first_seq), hf_param_integer((int64_t)m->made.next_seq),
+        hf_param_integer((int64_t)m->before->number)};
+    enum hf_store_status status = HF_STORE_OK;
+
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]) && status == HF_STORE_OK; i++) {
+        status = m->store->ops->query(m->store, tables[i].insert, params, tables[i].params_cnt, NULL, NULL,
+                                      m->error);
+        if (status == HF_STORE_OK) {
+            status = m->store->ops->query(m->store, tables[i].count, params, 2, read_count,
+                                          &m->made.parts_cnt, m->error);
+        }
+    }
+    return status;
+}
+
+static enum hf_store_status write_head(struct making *m)
+{
+    const struct hf_rollup *made = &m->made;
+    struct hf_param params[11] = {
+        hf_param_integer(m->store->segment_id),        hf_param_integer((int64_t)made->number),
+        hf_param_integer((int64_t)made->epoch),        hf_param_integer((int64_t)made->first_seq),
+        hf_param_integer((int64_t)made->next_seq),     hf_param_integer((int64_t)made->end_ms),
+        hf_param_integer((int64_t)made->batch_number), hf_param_bytes(made->batch_digest, HF_DIGEST_BYTES),
+        hf_param_integer((int64_t)made->parts_cnt),    hf_param_bytes(made->before, HF_DIGEST_BYTES),
+        hf_param_bytes(made->digest, HF_DIGEST_BYTES)};
+
+    return m->store->ops->query(
+        m->store,
+        "INSERT INTO rollup (segment_id, number, epoch, first_seq, next_seq, end_ms, batch_number, batch_digest, "
+        "parts_cnt, before, digest) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
+        params, 11, NULL, NULL, m->error);
+}
+
+/* ---- one transaction ---------------------------------------------------------------------------------------------- */
+
+static enum hf_store_status write_all(struct making *m)
+{
+    enum hf_store_status status = list_windows(m);
+
+    if (status == HF_STORE_OK) {
+        status = fill(m);
+    }
+    if (status == HF_STORE_OK) {
+        status = hf_rollup_digest(m->store, m->store->segment.bytes, &m->made, m->made.digest, m->error);
+    }
+    return status == HF_STORE_OK ? write_head(m) : status;
+}
+
+enum hf_store_status hf_rollup_make(struct hf_store *store, uint64_t rows_max, struct hf_rollup *made,
+                                    struct hf_store_error *error)
+{
+    struct hf_rollup before;
+    struct making m = {.store = store, .error = error, .before = &before, .last_month_ms = HF_UNKNOWN};
+    enum hf_store_status status = hf_store_ensure(store, error);
+
+    if (status == HF_STORE_OK && store->segment.len == 0) {
+        return hf_store_fail(error, HF_STORE_INVALID, "a rollup needs the lock of its segment's name");
+    }
+    if (status == HF_STORE_OK) {
+        status = store->ops->begin(store, error);
+    }
+    if (status == HF_STORE_OK) {
+        status = hf_rollup_of(store, store->segment_id, &before, error);
+    }
+    if (status == HF_STORE_OK) {
+        m.made.number = before.number + 1;
+        m.made.first_seq = before.next_seq;
+        memcpy(m.made.before, before.digest, HF_DIGEST_BYTES);
+        status = find_end(&m, rows_max);
+    }
+    if (status == HF_STORE_OK && m.made.batch_number == 0) {
+        store->ops->rollback(store);
+        *made = before;
+        return HF_STORE_OK;
+    }
+    if (status == HF_STORE_OK) {
+        status = write_all(&m);
+    }
+    if (status == HF_STORE_OK) {
+        status = store->ops->commit(store, error);
+    }
+    if (status != HF_STORE_OK) {
+        store->ops->rollback(store);
+        return status;
+    }
+    *made = m.made;
+    return HF_STORE_OK;
+}

@@ -1,0 +1,20 @@
+/* What the readers of a store and the makers of rollups know of each other. */
+#ifndef HF_PERSIST_ROLLUP_IMPL_H
+#define HF_PERSIST_ROLLUP_IMPL_H
+
+#include "persist/rollup.h"
+#include "persist/store_impl.h"
+
+/* The first row that can be of since_ms or later, INT64_MAX when there is none: no row is committed in a batch that is earlier
+ * than itself. */
+enum hf_store_status hf_store_first_since(struct hf_store *store, int64_t segment_id, uint64_t since_ms,
+                                          int64_t *first_seq, struct hf_store_error *error);
+
+/* hf_rollup_newest of a segment number; number 0 and next_seq 1 when there is none. */
+enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, struct hf_rollup *rollup,
+                                  struct hf_store_error *error);
+
+/* The bits of a window kind's buckets on a path. */
+uint64_t hf_rollup_window_mask(enum hf_window window);
+
+#endif
