@@ -66,7 +66,7 @@ void hf_actor_profile(struct hf_actor *actor, struct hf_world *world, hf_step_ac
 {
     uint32_t before = 0;
 
-    /* The kernel's clock page is read again when it changes meanwhile: two runs alike had no such retry. */
+    /* Two runs alike: an interrupt can change nothing, but the proof of it is cheap. */
     for (uint32_t try = 0; try < TRIES; try++) {
         hf_world_restore(world);
         struct hf_step_body body = body_of(actor, world, what, 0);

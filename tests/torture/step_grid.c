@@ -87,6 +87,21 @@ uint32_t hf_grid_points(struct hf_grid *grid, const struct hf_step_profile *prof
     return cnt;
 }
 
+uint32_t hf_grid_thin(struct hf_grid *grid, uint32_t *points, uint32_t cnt, uint32_t most)
+{
+    uint32_t kept = 0;
+
+    if (grid->all || cnt <= most) {
+        return cnt;
+    }
+    for (uint32_t i = 0; i < cnt; i++) {
+        if (hf_grid_random(grid, cnt - i) < most - kept) {
+            points[kept++] = points[i];
+        }
+    }
+    return kept;
+}
+
 uint32_t hf_grid_accesses(struct hf_grid *grid, const struct hf_step_profile *profile, bool changes,
                           uint32_t most, uint32_t *points)
 {
@@ -98,18 +113,7 @@ uint32_t hf_grid_accesses(struct hf_grid *grid, const struct hf_step_profile *pr
         }
     }
     points[cnt++] = profile->last + 1U;
-    if (grid->all || cnt <= most) {
-        return cnt;
-    }
-    /* A random part, in order. */
-    uint32_t kept = 0;
-
-    for (uint32_t i = 0; i < cnt; i++) {
-        if (hf_grid_random(grid, cnt - i) < most - kept) {
-            points[kept++] = points[i];
-        }
-    }
-    return kept;
+    return hf_grid_thin(grid, points, cnt, most);
 }
 
 void hf_grid_violation(struct hf_grid *grid, const char *format, ...)

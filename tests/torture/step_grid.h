@@ -34,6 +34,9 @@ uint32_t hf_grid_random(struct hf_grid *grid, uint32_t below);
 uint32_t hf_grid_points(struct hf_grid *grid, const struct hf_step_profile *profile, uint32_t sample,
                         uint32_t *points);
 
+/* Without grid->all: `most` of them, drawn, in order. Returns how many are left. */
+uint32_t hf_grid_thin(struct hf_grid *grid, uint32_t *points, uint32_t cnt, uint32_t most);
+
 /* Before each access, and after the last: all there is to tell apart for others. Without grid->all `most` of them, drawn; of
  * changes only when that is asked for. */
 uint32_t hf_grid_accesses(struct hf_grid *grid, const struct hf_step_profile *profile, bool changes,

@@ -2,10 +2,9 @@
 #include "tests/torture/step_grid.h"
 #include "tests/torture/step_ops.h"
 
-#include <stdlib.h>
 #include <string.h>
 
-#define SAMPLE    40U
+#define SAMPLE    10U
 #define TEXT_CNT  2U /* after the survivor's work, after reaping */
 #define TEXT_SIZE ((size_t)TEXT_CNT * HF_WORLD_TEXT_BYTES)
 
@@ -155,11 +154,8 @@ static void one(struct kill_test *test)
 
 int main(void)
 {
-    struct kill_test *test = calloc(1, sizeof(*test));
+    struct kill_test *test = hf_world_room(sizeof(*test));
 
-    if (test == NULL) {
-        return 2;
-    }
     hf_grid_open(&test->grid, "step_kill");
     hf_world_make(&test->world);
     for (uint32_t i = 0; i < hf_step_ops_cnt; i++) {
@@ -171,6 +167,6 @@ int main(void)
     hf_world_free(&test->world);
     int status = hf_grid_close(&test->grid);
 
-    free(test);
+    hf_world_room_free(test, sizeof(*test));
     return status;
 }

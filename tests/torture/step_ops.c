@@ -344,15 +344,27 @@ static void retire_a(struct hf_world *world, struct holdfast *handle, char *answ
 void hf_step_work(struct hf_world *world, struct holdfast *handle, char *answer, size_t bytes)
 {
     char part[4][128];
-    struct holdfast_closing closing;
+    struct holdfast_request request[2];
+    struct holdfast_answer a[2];
+    struct holdfast_closing closing[2];
+    struct holdfast_usage usage;
+    int rc[4];
 
-    (void)world;
-    hf_step_reserve(handle, "w1", "t", "u", "k", 3, 7, HF_WORLD_LONG_TTL, part[0], sizeof(part[0]));
-    settle(handle, "w1", 1, 1, 5, part[1], sizeof(part[1]));
-    hf_step_reserve(handle, "w2", "t", "u", NULL, 4, 9, HOLDFAST_UNKNOWN, part[2], sizeof(part[2]));
-    int rc = holdfast_release(handle, "w2", 0, &closing);
-
-    tell_closing(part[3], sizeof(part[3]), rc, &closing);
+    begin(&request[0], "w1", "u", 3, 7);
+    request[0].key = "k";
+    request[0].ttl_ms = HF_WORLD_LONG_TTL;
+    begin(&request[1], "w2", "u", 4, 9);
+    holdfast_usage_init(&usage, 1, 1);
+    usage.cost_micros = 5;
+    rc[0] = holdfast_reserve(handle, &request[0], &a[0]);
+    rc[1] = holdfast_settle(handle, "w1", 0, &usage, HOLDFAST_SUCCESS, NULL, &closing[0]);
+    rc[2] = holdfast_reserve(handle, &request[1], &a[1]);
+    rc[3] = holdfast_release(handle, "w2", 0, &closing[1]);
+    hf_store_rel_u32(&world->page->worked, 1);
+    tell_answer(part[0], sizeof(part[0]), rc[0], &a[0]);
+    tell_closing(part[1], sizeof(part[1]), rc[1], &closing[0]);
+    tell_answer(part[2], sizeof(part[2]), rc[2], &a[1]);
+    tell_closing(part[3], sizeof(part[3]), rc[3], &closing[1]);
     (void)snprintf(answer, bytes, "%s%s%s%s", part[0], part[1], part[2], part[3]);
 }
 

@@ -16,13 +16,13 @@
 #define LINE_BYTES 512U
 #define LINES_MAX  256U
 
-struct lines {
+struct hf_lines {
     char line[LINES_MAX][LINE_BYTES];
     uint32_t cnt;
     uint32_t broken;
 };
 
-static __attribute__((format(printf, 2, 3))) void add(struct lines *lines, const char *format, ...)
+static __attribute__((format(printf, 2, 3))) void add(struct hf_lines *lines, const char *format, ...)
 {
     va_list args;
 
@@ -57,7 +57,7 @@ static const char *state_name(enum hf_state state)
 }
 
 /* One line per receipt that a slot owes, with the digest of its canonical text. */
-static void receipts(struct hf_world *world, const struct hf_snapshot *snap, struct lines *lines)
+static void receipts(struct hf_world *world, const struct hf_snapshot *snap, struct hf_lines *lines)
 {
     static const struct hf_snapshot_known known = {.policy_revision = 1, .reservation_seq = HF_UNKNOWN};
     struct hf_receipt rows[HF_OWES_ROWS_MAX];
@@ -82,7 +82,7 @@ static void receipts(struct hf_world *world, const struct hf_snapshot *snap, str
     }
 }
 
-static void slots(struct hf_world *world, struct lines *lines)
+static void slots(struct hf_world *world, struct hf_lines *lines)
 {
     struct hf_segment *seg = world->seg;
 
@@ -115,7 +115,7 @@ static void slots(struct hf_world *world, struct lines *lines)
     }
 }
 
-static void buckets(const struct hf_world *world, struct lines *lines)
+static void buckets(const struct hf_world *world, struct hf_lines *lines)
 {
     const struct hf_segment *seg = world->seg;
 
@@ -142,7 +142,7 @@ static void buckets(const struct hf_world *world, struct lines *lines)
 }
 
 /* Every known id is in its chain exactly once, and no link leads anywhere else. */
-static void index_of(const struct hf_world *world, struct lines *lines)
+static void index_of(const struct hf_world *world, struct hf_lines *lines)
 {
     const struct hf_segment *seg = world->seg;
     uint32_t seen[4096] = {0};
@@ -179,7 +179,7 @@ static void index_of(const struct hf_world *world, struct lines *lines)
 }
 
 /* No free slot is lost: its bit is set, or who holds its chunk has it. No chunk is a dead process's. */
-static void chunks(const struct hf_world *world, struct lines *lines)
+static void chunks(const struct hf_world *world, struct hf_lines *lines)
 {
     const struct hf_segment *seg = world->seg;
     const struct holdfast *handles[2] = {world->maker, world->me};
@@ -208,7 +208,7 @@ static void chunks(const struct hf_world *world, struct lines *lines)
 }
 
 /* Sequences: nothing was applied that its tenant's W does not know. And, where nothing was freed, buckets = slots. */
-static void sequences(const struct hf_world *world, struct lines *lines)
+static void sequences(const struct hf_world *world, struct hf_lines *lines)
 {
     const struct hf_segment *seg = world->seg;
     struct hf_test_quota quota = {.seg = world->seg};
@@ -246,7 +246,7 @@ static int compare_lines(const void *a, const void *b)
     return strcmp(a, b);
 }
 
-static void join(struct lines *lines, const char *more, char text[HF_WORLD_TEXT_BYTES])
+static void join(struct hf_lines *lines, const char *more, char text[HF_WORLD_TEXT_BYTES])
 {
     size_t used = 0;
     char rest[sizeof(((struct hf_world *)NULL)->retired)];
@@ -262,20 +262,29 @@ static void join(struct lines *lines, const char *more, char text[HF_WORLD_TEXT_
     }
 }
 
+static struct hf_lines *room_of(struct hf_world *world)
+{
+    if (world->lines == NULL) {
+        world->lines = hf_world_room(sizeof(*world->lines));
+    }
+    world->lines->cnt = world->lines->broken = 0;
+    return world->lines;
+}
+
 void hf_world_persist(struct hf_world *world, uint32_t slot_idx)
 {
-    static struct lines lines; /* large */
+    struct hf_lines *lines = room_of(world);
     struct hf_shm_batch_entry entry = {0};
     struct hf_snapshot snap;
     size_t used = strlen(world->retired);
 
-    lines.cnt = lines.broken = 0;
     if (hf_snapshot_take(world->seg, slot_idx, &snap) != HF_OK || hf_snapshot_owes(&snap) == 0) {
         return;
     }
-    receipts(world, &snap, &lines);
-    for (uint32_t i = 0; i < lines.cnt && used + LINE_BYTES < sizeof(world->retired); i++) {
-        used += (size_t)snprintf(world->retired + used, sizeof(world->retired) - used, "%s\n", lines.line[i]);
+    receipts(world, &snap, lines);
+    for (uint32_t i = 0; i < lines->cnt && used + LINE_BYTES < sizeof(world->retired); i++) {
+        used +=
+            (size_t)snprintf(world->retired + used, sizeof(world->retired) - used, "%s\n", lines->line[i]);
     }
     hf_snapshot_mark(&snap, &entry);
     hf_batch_mark(world->seg, &entry, 0);
@@ -283,22 +292,21 @@ void hf_world_persist(struct hf_world *world, uint32_t slot_idx)
 
 uint32_t hf_world_text(struct hf_world *world, char text[HF_WORLD_TEXT_BYTES])
 {
-    static struct lines lines; /* large */
+    struct hf_lines *lines = room_of(world);
     const struct hf_segment *seg = world->seg;
 
-    lines.cnt = lines.broken = 0;
     text[0] = '\0';
-    slots(world, &lines);
-    buckets(world, &lines);
-    index_of(world, &lines);
-    chunks(world, &lines);
-    sequences(world, &lines);
+    slots(world, lines);
+    buckets(world, lines);
+    index_of(world, lines);
+    chunks(world, lines);
+    sequences(world, lines);
     if (seg->header->hdr_alarms[HF_ALARM_CORRUPT] != 0) {
-        BROKEN(&lines, "%" PRIu64 " values that cannot be were met",
+        BROKEN(lines, "%" PRIu64 " values that cannot be were met",
                seg->header->hdr_alarms[HF_ALARM_CORRUPT]);
     }
-    join(&lines, world->retired, text);
-    return lines.broken;
+    join(lines, world->retired, text);
+    return lines->broken;
 }
 
 /* Appends the lines of a that are not in b. */

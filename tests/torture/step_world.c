@@ -104,14 +104,28 @@ static void make_segment(const char *path)
     hf_segment_detach(&map);
 }
 
+void *hf_world_room(size_t bytes)
+{
+    void *room = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    if (room == MAP_FAILED) {
+        give_up("no memory", "for a test");
+    }
+    return room;
+}
+
+void hf_world_room_free(void *room, size_t bytes)
+{
+    (void)munmap(room, bytes);
+}
+
 void hf_world_make(struct hf_world *world)
 {
     char error[256] = "";
-    const char *under = getenv("TMPDIR");
+    const char *under = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp";
 
     memset(world, 0, sizeof(*world));
-    (void)snprintf(world->folder, sizeof(world->folder), "%.80s/holdfast-step-XXXXXX",
-                   under != NULL ? under : "/tmp");
+    (void)snprintf(world->folder, sizeof(world->folder), "%s/holdfast-step-XXXXXX", under);
     if (mkdtemp(world->folder) == NULL) {
         give_up("cannot make a folder", world->folder);
     }
@@ -128,12 +142,11 @@ void hf_world_make(struct hf_world *world)
     world->page = mmap(NULL, sizeof(*world->page), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     world->digest = hf_digest_new();
     world->image_bytes = (size_t)((uint8_t *)world->seg->batches - world->seg->base);
-    world->base_image = malloc(world->image_bytes);
-    world->image = malloc(world->image_bytes);
-    world->crash = malloc(world->image_bytes);
-    if (world->page == MAP_FAILED || world->digest == NULL || world->base_image == NULL ||
-        world->image == NULL || world->crash == NULL) {
-        give_up("no memory", "for images of the segment");
+    world->base_image = hf_world_room(world->image_bytes);
+    world->image = hf_world_room(world->image_bytes);
+    world->crash = hf_world_room(world->image_bytes);
+    if (world->digest == NULL) {
+        give_up("no memory", "for digests");
     }
     memcpy(world->base_image, world->seg->base, world->image_bytes);
     world->base_maker = *world->maker;
@@ -150,10 +163,10 @@ void hf_world_free(struct hf_world *world)
     holdfast_leave(world->me);
     holdfast_close(world->shared);
     hf_digest_free(world->digest);
-    free(world->base_image);
-    free(world->image);
-    free(world->crash);
-    (void)munmap(world->page, sizeof(*world->page));
+    hf_world_room_free(world->base_image, world->image_bytes);
+    hf_world_room_free(world->image, world->image_bytes);
+    hf_world_room_free(world->crash, world->image_bytes);
+    hf_world_room_free(world->page, sizeof(*world->page));
     while (dir != NULL && (entry = readdir(dir)) != NULL) {
         (void)snprintf(path, sizeof(path), "%s/%s", world->folder, entry->d_name);
         (void)unlink(path);

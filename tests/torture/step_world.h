@@ -18,6 +18,7 @@
 /* Shared with the children: what an operation answered. */
 struct hf_world_page {
     char answer[HF_WORLD_ACTORS][512];
+    uint32_t worked; /* hf_step_work is through, but for telling */
 };
 
 struct hf_world {
@@ -36,8 +37,13 @@ struct hf_world {
     struct holdfast base_maker, base_me;
     struct holdfast image_maker, image_me;
     struct holdfast crash_maker, crash_me;
-    char retired[4096]; /* receipts of what was freed since the image was put back */
+    struct hf_lines *lines; /* room of hf_world_text */
+    char retired[4096];     /* receipts of what was freed since the image was put back */
 };
+
+/* Zeroed memory, shared with children: what is written between two forks is not copied again after each. */
+void *hf_world_room(size_t bytes);
+void hf_world_room_free(void *room, size_t bytes);
 
 /* Makes folder, segment and handles. Ends the program when it cannot. */
 void hf_world_make(struct hf_world *world);

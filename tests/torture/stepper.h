@@ -1,8 +1,8 @@
 /* A child process that is run one instruction at a time: stopped, killed or let go after any of them.
  *
  * The child prepares itself, stops at a mark, does its operation, stops at a second mark. The parent moves it from the first
- * mark by single steps of ptrace, so that number n is the same instruction in every run from the same state. What is not the
- * same (a retry of the kernel's clock page) shows in the address of the instruction. Steps are dear on some machines; so with a
+ * mark by single steps of ptrace, so that number n is the same instruction in every run from the same state; its
+ * address is compared to be sure. Steps are dear on some machines; so with a
  * profile of the operation the child runs freely to a breakpoint close before the instruction wanted.
  *
  * For x86-64 alone: elsewhere hf_step_possible() says so.
