@@ -519,6 +519,7 @@ const struct hf_store_ops hf_postgres_ops = {
     .query = hf_pg_query,
     .snapshot = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
     .scan = hf_postgres_scan,
+    .schema = hf_postgres_schema,
     .take_lock = hf_postgres_take_lock,
     .now = postgres_now,
     .begin = postgres_begin,

@@ -90,6 +90,8 @@ enum hf_store_status hf_pg_rows(struct hf_store *store, hf_columns_fn *fn, void 
 
 enum hf_store_status hf_postgres_scan(struct hf_store *store, const char *sql, const char *types,
                                       hf_columns_fn *fn, void *ctx, struct hf_store_error *error);
+enum hf_store_status hf_postgres_schema(struct hf_store *store, hf_schema_fn *fn, void *ctx,
+                                        struct hf_store_error *error);
 enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
                                         struct hf_store_error *error);
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,

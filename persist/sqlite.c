@@ -419,6 +419,7 @@ const struct hf_store_ops hf_sqlite_ops = {
     .query = sqlite_query,
     .snapshot = "BEGIN",
     .scan = sqlite_scan,
+    .schema = hf_sqlite_schema,
     .take_lock = sqlite_take_lock,
     .now = sqlite_now,
     .begin = hf_sqlite_begin,

@@ -36,6 +36,8 @@ enum hf_store_status hf_sqlite_prepare(struct hf_store *store, const char *sql, 
                                        struct hf_store_error *error);
 
 enum hf_store_status hf_sqlite_begin(struct hf_store *store, struct hf_store_error *error);
+enum hf_store_status hf_sqlite_schema(struct hf_store *store, hf_schema_fn *fn, void *ctx,
+                                      struct hf_store_error *error);
 enum hf_store_status hf_sqlite_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
                                       struct hf_store_error *error);
 enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_store_batch *batch,

@@ -35,6 +35,9 @@ struct hf_param {
 /* One row. Anything but HF_STORE_OK stops, and is what the query returns. */
 typedef enum hf_store_status hf_columns_fn(void *ctx, const struct hf_column *columns, unsigned cnt);
 
+/* What differs in a schema: a sentence. */
+typedef void hf_schema_fn(void *ctx, const char *text);
+
 /* An id to look up, and the newest reservation under it. */
 struct hf_lookup {
     const struct hf_name *id;
@@ -78,6 +81,9 @@ struct hf_store_ops {
      * bytes. Bytes are not NUL-terminated. */
     enum hf_store_status (*scan)(struct hf_store *store, const char *sql, const char *types,
                                  hf_columns_fn *fn, void *ctx, struct hf_store_error *error);
+    /* Says how tables, triggers and rights differ from what this build makes. */
+    enum hf_store_status (*schema)(struct hf_store *store, hf_schema_fn *fn, void *ctx,
+                                   struct hf_store_error *error);
     /* The single-writer lock of store->segment, on this connection. */
     enum hf_store_status (*take_lock)(struct hf_store *store, struct hf_store_error *error);
     enum hf_store_status (*now)(struct hf_store *store, struct hf_store_time *time,

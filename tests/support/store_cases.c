@@ -1293,6 +1293,7 @@ static void a_store_without_schema_says_what_to_do(void **state)
     char url[URL_BYTES];
     struct hf_store *store = (struct hf_store *)1;
     struct hf_store_error error = {""};
+    int64_t files;
 
     (void)state;
     assert_int_equal(store_backend->make(url, sizeof(url)), 0);
@@ -1300,8 +1301,10 @@ static void a_store_without_schema_says_what_to_do(void **state)
     assert_null(store);
     assert_non_null(strstr(error.text, "holdfast store init"));
     assert_status(HF_STORE_OK, hf_store_init(url, NULL, &error), error);
-    assert_status(HF_STORE_OK, hf_store_init(url, NULL, &error), error);    /* twice is once */
-    assert_int_equal(sql_number(url, "SELECT count(*) FROM migration"), 2); /* one per schema file */
+    files = sql_number(url, "SELECT count(*) FROM migration");
+    assert_true(files > 0);
+    assert_status(HF_STORE_OK, hf_store_init(url, NULL, &error), error); /* twice is once */
+    assert_int_equal(sql_number(url, "SELECT count(*) FROM migration"), files);
     cases_drop(cases_open(url, NULL, NULL), url);
 }
 
@@ -1349,6 +1352,9 @@ static void nothing_is_ever_changed_or_removed(void **state)
         "UPDATE conflict SET refusal = ''",
         "DELETE FROM migration",
         "UPDATE migration SET checksum = ''",
+        "INSERT INTO receipt SELECT * FROM receipt WHERE true ON CONFLICT (segment_id, seq) DO UPDATE SET epoch = 9",
+        "INSERT INTO batch SELECT * FROM batch WHERE true ON CONFLICT (segment_id, number) DO UPDATE SET epoch = 9",
+        "INSERT INTO segment (name) SELECT name FROM segment WHERE true ON CONFLICT (name) DO UPDATE SET name = 'x'",
     };
     char url[URL_BYTES];
     struct hf_store *store = cases_new(url, sizeof(url), SEGMENT);

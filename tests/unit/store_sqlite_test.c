@@ -224,6 +224,50 @@ static void what_is_no_database_is_refused(void **state)
     assert_non_null(strstr(error.text, "cannot be made"));
 }
 
+/* REPLACE removes the row in its way without asking the triggers of DELETE. */
+static void nothing_is_ever_replaced(void **state)
+{
+    static const char *const attacks[] = {
+        "INSERT OR REPLACE INTO receipt SELECT * FROM receipt",
+        "REPLACE INTO receipt SELECT * FROM receipt LIMIT 1",
+        "INSERT OR REPLACE INTO batch SELECT * FROM batch",
+        "INSERT OR REPLACE INTO conflict SELECT * FROM conflict",
+        "INSERT OR REPLACE INTO segment SELECT * FROM segment",
+        "INSERT OR REPLACE INTO segment (name) SELECT name FROM segment",
+        "INSERT OR REPLACE INTO migration SELECT * FROM migration",
+        /* By the number that every row has besides. */
+        "INSERT OR REPLACE INTO batch (rowid, segment_id, number, epoch, first_seq, rows_cnt, committed_ms, before, "
+        "digest) SELECT rowid, segment_id, 99, epoch, first_seq, rows_cnt, committed_ms, before, digest FROM batch",
+        "UPDATE OR REPLACE receipt SET seq = 1",
+        "PRAGMA recursive_triggers = OFF; INSERT OR REPLACE INTO receipt SELECT * FROM receipt",
+    };
+    char url[256];
+    char result[1024];
+    struct hf_store *store = cases_new(url, sizeof(url), "gateway");
+    struct cases_chain chain;
+    struct hf_receipt rows[2];
+
+    (void)state;
+    cases_sql(url, backend.refuse_id);
+    cases_chain_start(&chain, store);
+    cases_reservation(&rows[0], "a");
+    cases_reservation(&rows[1], "refused");
+    assert_int_equal(cases_chain_commit(&chain, rows, 2), HF_STORE_OK);
+    cases_reservation(&rows[0], "b");
+    assert_int_equal(cases_chain_commit(&chain, rows, 1), HF_STORE_OK);
+    for (size_t i = 0; i < sizeof(attacks) / sizeof(attacks[0]); i++) {
+        if (sql(url, attacks[i], result, sizeof(result)) == 0) {
+            fail_msg("not refused: %s", attacks[i]);
+        }
+        assert_non_null(strstr(result, "holdfast only ever inserts"));
+    }
+    /* What is in nobody's way still comes in. */
+    cases_reservation(&rows[0], "c");
+    assert_int_equal(cases_chain_commit(&chain, rows, 1), HF_STORE_OK);
+    assert_int_equal(chain.report.aside_cnt, 0);
+    cases_drop(store, url);
+}
+
 static void the_default_is_below_the_state_folder(void **state)
 {
     char url[256];
@@ -286,6 +330,7 @@ int main(void)
         cmocka_unit_test(a_file_that_cannot_grow_is_tried_again),
         cmocka_unit_test(a_file_that_was_removed_gets_no_receipts),
         cmocka_unit_test(what_is_no_database_is_refused),
+        cmocka_unit_test(nothing_is_ever_replaced),
         cmocka_unit_test(the_default_is_below_the_state_folder),
         cmocka_unit_test(urls_are_told_apart_and_shown_without_secrets),
     };
