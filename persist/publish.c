@@ -410,6 +410,13 @@ static void clear(struct hf_publish *publish)
     hf_store_rlx_u64(&seg->header->hdr_meters_max, 0);
 }
 
+void hf_publish_stale(struct hf_publish *publish)
+{
+    for (uint32_t row = 0; row < publish->seg->rows_cnt; row++) {
+        pub_begin(&publish->seg->published[row].pub_seq); /* E19 */
+    }
+}
+
 enum hf_store_status hf_publish_load(struct hf_publish *publish, struct hf_store *store,
                                      const char *store_name, uint64_t now_ms, struct hf_store_error *error)
 {
@@ -421,9 +428,7 @@ enum hf_store_status hf_publish_load(struct hf_publish *publish, struct hf_store
         now_ms = HF_CLOCK_MS_MAX;
     }
     hf_window_ids(now_ms, load.windows);
-    for (uint32_t row = 0; row < seg->rows_cnt; row++) {
-        pub_begin(&seg->published[row].pub_seq); /* E19 */
-    }
+    hf_publish_stale(publish);
     for (uint32_t i = 0; i < seg->meters_cnt; i++) {
         if (hf_load_rlx_u64(&seg->meters[i].mtr_seq) != 0) {
             pub_begin(&seg->meters[i].mtr_seq); /* E19 */

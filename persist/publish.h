@@ -22,6 +22,10 @@ void hf_publish_close(struct hf_publish *publish);
 enum hf_store_status hf_publish_load(struct hf_publish *publish, struct hf_store *store,
                                      const char *store_name, uint64_t now_ms, struct hf_store_error *error);
 
+/* What is published is about to be made anew by hf_publish_load(), and slots will be marked out of step with it: until then
+ * readers see it in the making. */
+void hf_publish_stale(struct hf_publish *publish);
+
 /* One committed receipt of the slot with these rows (key, team, tenant). */
 void hf_publish_receipt(struct hf_publish *publish, const struct hf_receipt *receipt,
                         const uint32_t rows[HF_SHM_LAYERS]);

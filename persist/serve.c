@@ -274,6 +274,15 @@ static enum hf_serve_status attach(struct hf_serve *serve, const char **reason, 
     }
     uint32_t state = hf_segment_state(&serve->seg);
 
+    /* E1 acquire -> hf_segment_set_state. Everybody else reads it as HF_SEGMENT_NEW. */
+    if (hf_load_acq_u32(&serve->seg.header->hdr_state) == HF_SEGMENT_REPAIR) {
+        (void)hf_error_set(
+            err, HF_ENOTREADY,
+            "the segment %s is being repaired, or a repair of it was cut off: run `holdfast fsck --repair "
+            "--segment %s` and start again",
+            name, name);
+        return HF_SERVE_REFUSED;
+    }
     if (state == HF_SEGMENT_SUPERSEDED || state == HF_SEGMENT_CLOSED) {
         *reason = state == HF_SEGMENT_CLOSED ? "the old one was closed" : "the old one was superseded";
         hf_segment_detach(&serve->seg);
@@ -340,6 +349,7 @@ static enum hf_store_status rewind_segment(struct hf_serve *serve, struct hf_sto
                                               .policy_revision = serve->policy_revision,
                                               .now_ms = now_ms,
                                               .log = serve->log};
+    hf_publish_stale(serve->publish); /* the marks of slots go back before what is published does */
     enum hf_store_status status = hf_rewind(&options, error);
 
     serve->roller = (struct hf_roller){0};
@@ -359,6 +369,7 @@ static enum hf_serve_status resume(struct hf_serve *serve, struct hf_error *err)
     if (serve->recovered) {
         return HF_SERVE_OK;
     }
+    hf_publish_stale(serve->publish); /* a batch that is finished now is published only by the load below */
     status = hf_drain_resume(serve->drain, &error);
     if (status == HF_STORE_BEHIND) {
         status = rewind_segment(serve, &error);

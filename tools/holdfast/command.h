@@ -30,6 +30,7 @@ int hf_cmd_check(int argc, char **argv);
 int hf_cmd_status(int argc, char **argv);
 int hf_cmd_usage(int argc, char **argv);
 int hf_cmd_store(int argc, char **argv);
+int hf_cmd_fsck(int argc, char **argv);
 int hf_cmd_verify(int argc, char **argv);
 int hf_cmd_recover(int argc, char **argv);
 int hf_cmd_replay(int argc, char **argv);

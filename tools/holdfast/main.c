@@ -21,6 +21,7 @@ static const struct command commands[] = {
     {"usage", hf_cmd_usage, "what a tenant, team or key has used and has left"},
     {"store", hf_cmd_store, "make a store, or show what it holds"},
     {"verify", hf_cmd_verify, "prove that a store is what was written into it"},
+    {"fsck", hf_cmd_fsck, "check every invariant of a live segment; mend what can be proved"},
     {"recover", hf_cmd_recover, "rebuild a lost segment from its store"},
     {"replay", hf_cmd_replay, "drive a segment with a trace of real traffic"},
     {"trace-gen", hf_cmd_trace_gen, "print a synthetic trace for replay"},

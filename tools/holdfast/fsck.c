@@ -1,0 +1,338 @@
+/* holdfast fsck: every invariant of a live segment, and mending what can be proved. */
+#include "core/fsck.h"
+
+#include "core/lookup.h"
+#include "core/window.h"
+#include "persist/recover.h"
+#include "persist/rows.h"
+#include "persist/store.h"
+#include "shm/clock.h"
+#include "tools/holdfast/command.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char help[] =
+    "Usage: holdfast fsck --segment NAME [--repair [--store URL]] [--json]\n"
+    "\n"
+    "Checks every invariant of a segment while gateways and daemon work in it: words, links,\n"
+    "slots, index, and that each bucket holds what is settled plus what its reservations\n"
+    "count. Writes nothing and stops nobody. What is found is found in several looks.\n"
+    "\n"
+    "  --segment NAME  name or path of the segment\n"
+    "  --repair        mend what can be proved, and say each change; everybody else must have\n"
+    "                  left the segment. Run twice, it changes nothing the second time\n"
+    "  --store URL     where the receipts are, for --repair (the segment knows)\n"
+    "  --wait-ms N     for the sums of a busy tenant at most (3000)\n"
+    "  --json          one JSON object a line: each finding, then the totals\n"
+    "  --help          this text\n"
+    "\n"
+    "Exit status: 0 nothing is wrong, 1 something is (after --repair: still is), 2 could not.\n";
+
+struct told {
+    const char *segment;
+    const char *store;
+    bool repair;
+    bool json;
+    uint32_t wait_ms;
+};
+
+/* ---- what is found --------------------------------------------------------------------------------------------- */
+
+static void put_number(json_t *object, const char *key, uint32_t number)
+{
+    if (number != HF_SHM_NONE) {
+        (void)json_object_set_new(object, key, json_integer(number));
+    }
+}
+
+static void print_json(const struct hf_fsck_item *item, const char *where)
+{
+    json_t *object = json_pack("{s:s, s:s, s:s, s:s}", "severity", hf_fsck_severity_name(item->severity),
+                               "kind", hf_fsck_kind_name(item->kind), "where", where, "text", item->text);
+
+    if (object == NULL) {
+        return;
+    }
+    put_number(object, "tenant", item->tenant);
+    put_number(object, "row", item->row);
+    put_number(object, "window_id", item->window_id);
+    put_number(object, "slot", item->slot);
+    put_number(object, "chunk", item->chunk);
+    put_number(object, "index", item->idx);
+    if (item->window != HF_SHM_NONE) {
+        (void)json_object_set_new(object, "window",
+                                  json_string(hf_window_name((enum hf_window)item->window)));
+    }
+    if (item->dimension != HF_SHM_NONE) {
+        (void)json_object_set_new(object, "dimension",
+                                  json_string(hf_dimension_name((enum hf_dimension)item->dimension)));
+    }
+    if (item->has_numbers && item->expected <= INT64_MAX && item->found <= INT64_MAX) {
+        (void)json_object_set_new(object, "expected", json_integer((json_int_t)item->expected));
+        (void)json_object_set_new(object, "found", json_integer((json_int_t)item->found));
+    }
+    (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+    (void)putchar('\n');
+    json_decref(object);
+}
+
+static void print_item(void *ctx, const struct hf_segment *seg, const struct hf_fsck_item *item)
+{
+    const struct told *told = ctx;
+    char where[400];
+
+    (void)hf_fsck_where(seg, item, where, sizeof(where));
+    if (told->json) {
+        print_json(item, where);
+        return;
+    }
+    (void)printf("%-7s %-14s %s%s", hf_fsck_severity_name(item->severity), hf_fsck_kind_name(item->kind),
+                 where, *where == '\0' ? "" : ": ");
+    if (item->has_numbers) {
+        (void)printf(item->severity == HF_FSCK_MENDED ? "now %" PRIu64 ", was %" PRIu64 ": "
+                                                      : "expected %" PRIu64 ", found %" PRIu64 ": ",
+                     item->expected, item->found);
+    }
+    (void)printf("%s\n", item->text);
+}
+
+static void print_result(const struct told *told, const struct hf_fsck_result *result)
+{
+    if (told->json) {
+        json_t *object =
+            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I}", "severity", "total", "damage",
+                      (int)result->damage, "notes", (int)result->notes, "mended", (int)result->mended,
+                      "tenants", (int)result->tenants, "sums_proved", (int)result->sums_proved,
+                      "sums_not_checked", (int)result->sums_busy, "buckets", (json_int_t)result->buckets,
+                      "slots_in_use", (json_int_t)result->slots_checked);
+
+        (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
+        (void)putchar('\n');
+        json_decref(object);
+        return;
+    }
+    (void)printf(
+        "%s: %" PRIu32 " damaged, %" PRIu32 " mended, %" PRIu32 " notes; sums of %" PRIu32 " of %" PRIu32
+        " tenants proved (%" PRIu64 " buckets), %" PRIu32 " not checked; %" PRIu64 " slots in use\n",
+        result->damage == 0 ? "clean" : "damage", result->damage, result->mended, result->notes,
+        result->sums_proved, result->tenants, result->buckets, result->sums_busy, result->slots_checked);
+}
+
+/* ---- what the store charged ---------------------------------------------------------------------------------- */
+
+struct charges {
+    const struct hf_segment *seg;
+    uint64_t *amounts; /* rows x HF_SHM_ROW_BUCKETS; NULL: the store could not be asked */
+};
+
+static int add_sum(void *ctx, const struct hf_store_sum *sum)
+{
+    const struct charges *charges = ctx;
+    const struct hf_segment *seg = charges->seg;
+    const uint32_t rows[HF_SHM_LAYERS] = {
+        sum->key.len == 0 ? HF_SHM_NONE
+                          : hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, sum->key.bytes),
+        hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, NULL),
+        hf_rows_find(seg, sum->tenant.bytes, NULL, NULL)};
+
+    for (uint32_t bit = 0; bit < HF_SHM_PATH_BUCKETS; bit++) {
+        uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
+        uint32_t row = rows[bit / HF_SHM_ROW_BUCKETS];
+
+        if ((sum->bucket_mask >> bit & 1U) == 0 || in_row / HF_DIM_CNT != (uint32_t)sum->window ||
+            row >= seg->rows_cnt) {
+            continue;
+        }
+        uint64_t *amount = &charges->amounts[(size_t)row * HF_SHM_ROW_BUCKETS + in_row];
+        __int128 all = (__int128)*amount + sum->charged[in_row % HF_DIM_CNT];
+
+        *amount = all < 0 ? 0 : all > (__int128)HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : (uint64_t)all;
+    }
+    return 0;
+}
+
+static bool charged(void *ctx, uint32_t row, uint32_t window, uint32_t dimension, uint64_t *amount)
+{
+    const struct charges *charges = ctx;
+
+    if (charges->amounts == NULL) {
+        return false;
+    }
+    *amount = charges->amounts[(size_t)row * HF_SHM_ROW_BUCKETS + (size_t)window * HF_SHM_DIMS + dimension];
+    return true;
+}
+
+/* Whether the store's chain ends where the segment's does: only then its sums are what must be published. */
+static bool same_end(const struct hf_segment *seg, const struct hf_store_head *head,
+                     struct hf_store_error *error)
+{
+    const struct hf_shm_header *header = seg->header;
+
+    if (head->last.number == header->hdr_batch_number &&
+        memcmp(head->last.digest, header->hdr_batch_digest, HF_DIGEST_BYTES) == 0) {
+        return true;
+    }
+    (void)snprintf(error->text, sizeof(error->text),
+                   "the store ends with batch %" PRIu64 " and the segment with %" PRIu64
+                   ": start holdfastd, which brings the two together, stop it and repair then",
+                   head->last.number, header->hdr_batch_number);
+    return false;
+}
+
+/* Reads what is charged. On failure amounts stays NULL and error says why. */
+static void read_charges(const struct told *told, struct charges *charges, struct hf_store_error *error)
+{
+    const struct hf_segment *seg = charges->seg;
+    struct hf_store_options options = {.role = HF_STORE_READER};
+    char url[sizeof(seg->header->hdr_store_url) + 1];
+    char name[sizeof(seg->header->hdr_store_name) + 1];
+    struct hf_store *store = NULL;
+    struct hf_store_head head;
+
+    (void)snprintf(url, sizeof(url), "%.*s", (int)sizeof(seg->header->hdr_store_url),
+                   seg->header->hdr_store_url);
+    (void)snprintf(name, sizeof(name), "%.*s", (int)sizeof(seg->header->hdr_store_name),
+                   seg->header->hdr_store_name);
+    uint64_t *amounts = calloc((size_t)seg->rows_cnt * HF_SHM_ROW_BUCKETS, sizeof(*amounts));
+    enum hf_store_status status =
+        amounts == NULL ? HF_STORE_NOMEM
+                        : hf_store_open(told->store != NULL ? told->store : url, &options, &store, error);
+
+    if (status == HF_STORE_OK) {
+        status = hf_store_head(store, name, &head, error);
+    }
+    if (status == HF_STORE_OK && same_end(seg, &head, error)) {
+        charges->amounts = amounts;
+        status = hf_store_sums(store, name, hf_clock_now_ms(seg), (1U << HF_WINDOW_CNT) - 1, add_sum, charges,
+                               error);
+    }
+    if (status != HF_STORE_OK || charges->amounts == NULL) {
+        charges->amounts = NULL;
+        free(amounts);
+    }
+    hf_store_close(store);
+}
+
+/* ---- commands ------------------------------------------------------------------------------------------------ */
+
+static int finish(const struct told *told, int rc, const struct hf_fsck_result *result,
+                  const struct hf_error *err)
+{
+    if (rc != HF_OK) {
+        return hf_command_fail("fsck", HF_EXIT_USAGE, "%s", err->text[0] != '\0' ? err->text : "no memory");
+    }
+    print_result(told, result);
+    return result->damage == 0 ? HF_EXIT_OK : HF_EXIT_FAILED;
+}
+
+static int check(struct told *told, struct hf_segment *seg)
+{
+    const struct hf_fsck_options options = {
+        .pause_ms = 25, .sums_wait_ms = told->wait_ms, .tenant = HF_SHM_NONE};
+    struct hf_error err = {.text = ""};
+    struct hf_fsck_result result;
+
+    return finish(told, hf_fsck(seg, &options, print_item, told, &result), &result, &err);
+}
+
+static int repair(struct told *told, struct hf_segment *seg)
+{
+    struct charges charges = {.seg = seg};
+    struct hf_fsck_repair with = {
+        .options = {.pause_ms = 5, .tenant = HF_SHM_NONE}, .charged = charged, .charged_ctx = &charges};
+    struct hf_store_error error = {""};
+    struct hf_error err = {.text = ""};
+    struct hf_fsck_result result;
+    struct hf_owner own;
+    int rc = hf_owner_join(seg, HF_ROLE_DAEMON, &own, &err);
+
+    if (rc != HF_OK) {
+        return hf_command_fail("fsck", HF_EXIT_USAGE, "%s", err.text);
+    }
+    read_charges(told, &charges, &error);
+    if (charges.amounts == NULL) {
+        with.charged = NULL;
+        (void)fprintf(stderr,
+                      "holdfast fsck: the store proves nothing now, and no bucket is made smaller: %s\n",
+                      error.text[0] != '\0' ? error.text : "no memory");
+    }
+    rc = hf_fsck_repair(seg, &own, &with, print_item, told, &result, &err);
+    hf_owner_leave(seg, &own);
+    free(charges.amounts);
+    return finish(told, rc, &result, &err);
+}
+
+static int read_option(struct told *told, int option)
+{
+    char *end = NULL;
+    unsigned long number = 0;
+
+    switch (option) {
+    case 's':
+        told->segment = optarg;
+        return HF_EXIT_OK;
+    case 'r':
+        told->repair = true;
+        return HF_EXIT_OK;
+    case 'u':
+        told->store = optarg;
+        return HF_EXIT_OK;
+    case 'j':
+        told->json = true;
+        return HF_EXIT_OK;
+    case 'w':
+        number = strtoul(optarg, &end, 10);
+        if (*optarg < '0' || *optarg > '9' || *end != '\0' || number == 0 || number > 3600000) {
+            return hf_command_misuse("fsck", "--wait-ms must be a whole number from 1 to 3600000, not '%s'",
+                                     optarg);
+        }
+        told->wait_ms = (uint32_t)number;
+        return HF_EXIT_OK;
+    default:
+        return HF_EXIT_USAGE;
+    }
+}
+
+int hf_cmd_fsck(int argc, char **argv)
+{
+    static const struct option options[] = {{"segment", required_argument, NULL, 's'},
+                                            {"repair", no_argument, NULL, 'r'},
+                                            {"store", required_argument, NULL, 'u'},
+                                            {"wait-ms", required_argument, NULL, 'w'},
+                                            {"json", no_argument, NULL, 'j'},
+                                            HF_OPTION_HELP,
+                                            HF_OPTION_END};
+    struct told told = {0};
+    struct hf_segment seg;
+    struct hf_error err = {.text = ""};
+    int option = 0;
+
+    optind = 0;
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        if (option == 'h') {
+            (void)fputs(help, stdout);
+            return HF_EXIT_OK;
+        }
+        if (read_option(&told, option) != HF_EXIT_OK) {
+            return HF_EXIT_USAGE;
+        }
+    }
+    if (told.segment == NULL || optind < argc) {
+        return hf_command_misuse("fsck", "name the segment by --segment, and nothing else");
+    }
+    if (told.store != NULL && !told.repair) {
+        return hf_command_misuse("fsck", "--store goes with --repair");
+    }
+    if (hf_segment_attach(told.segment, &seg, &err) != HF_OK) {
+        return hf_command_fail("fsck", HF_EXIT_USAGE, "%s", err.text);
+    }
+    int status = told.repair ? repair(&told, &seg) : check(&told, &seg);
+
+    hf_segment_detach(&seg);
+    return status;
+}
