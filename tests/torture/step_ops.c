@@ -110,7 +110,7 @@ static void settle(struct holdfast *handle, const char *id, uint64_t input, uint
 
 /* ---- states ------------------------------------------------------------------------------------------------------ */
 
-static void found_base(struct hf_world *world)
+void hf_step_found_base(struct hf_world *world)
 {
     char answer[256];
 
@@ -122,29 +122,29 @@ static void found_base(struct hf_world *world)
     must(answer);
 }
 
-static void found_open(struct hf_world *world)
+void hf_step_found_open(struct hf_world *world)
 {
-    found_base(world);
+    hf_step_found_base(world);
     have(world, "a", "u", 100, 400, HOLDFAST_UNKNOWN);
 }
 static void found_degraded(struct hf_world *world)
 {
-    found_base(world);
+    hf_step_found_base(world);
     have(world, "b1", "v", 10, 300, HF_WORLD_LONG_TTL);
 }
 static void found_open_fail(struct hf_world *world)
 {
-    found_base(world);
+    hf_step_found_base(world);
     have(world, "a", "v", 100, 300, HOLDFAST_UNKNOWN);
 }
 static void found_open_retain(struct hf_world *world)
 {
-    found_base(world);
+    hf_step_found_base(world);
     have(world, "a", "r", 100, 400, HOLDFAST_UNKNOWN);
 }
-static void found_due(struct hf_world *world)
+void hf_step_found_due(struct hf_world *world)
 {
-    found_open(world);
+    hf_step_found_open(world);
     (void)hf_clock_inject(world->seg, HF_WORLD_NOW_MS + 1000);
 }
 static void found_due_retain(struct hf_world *world)
@@ -154,7 +154,7 @@ static void found_due_retain(struct hf_world *world)
 }
 static void found_expired(struct hf_world *world)
 {
-    found_open(world);
+    hf_step_found_open(world);
     hf_world_reap(world, 1000);
 }
 static void found_retained(struct hf_world *world)
@@ -169,7 +169,7 @@ static void found_expired_fail(struct hf_world *world)
 }
 static void found_next_window(struct hf_world *world)
 {
-    found_base(world);
+    hf_step_found_base(world);
     (void)hf_clock_inject(world->seg, HF_WORLD_NOW_MS + 60000);
 }
 
@@ -189,7 +189,7 @@ static void found_chain(struct hf_world *world)
 {
     char id[16];
 
-    found_base(world);
+    hf_step_found_base(world);
     for (uint32_t i = 0; i < 3; i++) {
         hf_step_chain_id(world->seg, i, id);
         have(world, id, "u", 1, 1, HF_WORLD_LONG_TTL);
@@ -202,7 +202,7 @@ static void found_closed(struct hf_world *world)
     struct holdfast_closing closing;
     char id[16];
 
-    found_base(world);
+    hf_step_found_base(world);
     hf_step_chain_id(world->seg, 0, id);
     have(world, id, "u", 1, 1, HF_WORLD_LONG_TTL);
     have(world, "a", "u", 100, 400, HOLDFAST_UNKNOWN);
@@ -212,6 +212,11 @@ static void found_closed(struct hf_world *world)
         must("no release");
     }
     hf_world_persist(world, hf_world_slot(world, "a"));
+}
+
+void hf_step_have_b(struct hf_world *world)
+{
+    have(world, "b", "u", 20, 30, HF_WORLD_LONG_TTL);
 }
 
 /* ---- operations -------------------------------------------------------------------------------------------------- */
@@ -245,7 +250,7 @@ static void reserve_degraded(struct hf_world *world, struct holdfast *handle, ch
 
     tell_answer(answer, bytes, rc, &a);
 }
-static void extend_a(struct hf_world *world, struct holdfast *handle, char *answer, size_t bytes)
+void hf_step_extend_a(struct hf_world *world, struct holdfast *handle, char *answer, size_t bytes)
 {
     struct holdfast_extension extension;
     struct holdfast_answer a;
@@ -295,6 +300,14 @@ void hf_step_release_a(struct hf_world *world, struct holdfast *handle, char *an
 {
     struct holdfast_closing closing;
     int rc = holdfast_release(handle, "a", 0, &closing);
+
+    (void)world;
+    tell_closing(answer, bytes, rc, &closing);
+}
+void hf_step_release_b(struct hf_world *world, struct holdfast *handle, char *answer, size_t bytes)
+{
+    struct holdfast_closing closing;
+    int rc = holdfast_release(handle, "b", 0, &closing);
 
     (void)world;
     tell_closing(answer, bytes, rc, &closing);
@@ -370,68 +383,73 @@ void hf_step_work(struct hf_world *world, struct holdfast *handle, char *answer,
 
 const struct hf_step_op hf_step_ops[] = {
     {"reserve",
-     found_base,
+     hf_step_found_base,
      hf_step_reserve_a,
      "ok allow 100 400",
      true,
      {hf_step_reserve_a, reserve_rest, reserve_too_much}},
     {"reserve_refused",
-     found_base,
+     hf_step_found_base,
      reserve_too_much,
      "refused team-share",
      true,
      {hf_step_reserve_a, reserve_rest}},
     {"reserve_replayed",
-     found_open,
+     hf_step_found_open,
      hf_step_reserve_a,
      "ok allow 100 400",
      true,
      {hf_step_release_a, expire_a}},
     {"reserve_degraded", found_degraded, reserve_degraded, "ok degrade 40 250", true, {reserve_degraded}},
-    {"extend", found_open, extend_a, "ok allow 150 450", true, {hf_step_release_a, reserve_rest, expire_a}},
+    {"extend",
+     hf_step_found_open,
+     hf_step_extend_a,
+     "ok allow 150 450",
+     true,
+     {hf_step_release_a, reserve_rest, expire_a}},
     {"dispatch",
-     found_open,
+     hf_step_found_open,
      hf_step_dispatch_a,
      "ok dispatched",
      true,
      {hf_step_release_a, hf_step_settle_a, expire_a}},
     {"settle_exact",
-     found_open,
+     hf_step_found_open,
      settle_exact,
      "ok kind 1",
      true,
-     {hf_step_release_a, hf_step_settle_a, expire_a, extend_a}},
+     {hf_step_release_a, hf_step_settle_a, expire_a, hf_step_extend_a}},
     {"settle_below",
-     found_open,
+     hf_step_found_open,
      hf_step_settle_a,
      "ok kind 1",
      true,
      {hf_step_settle_a, hf_step_dispatch_a, expire_a}},
-    {"settle_above", found_open, settle_above, "ok kind 1", true, {hf_step_release_a, reserve_rest}},
+    {"settle_above", hf_step_found_open, settle_above, "ok kind 1", true, {hf_step_release_a, reserve_rest}},
     {"settle_disputed",
      found_open_fail,
      settle_above,
      "refused overage",
      true,
      {hf_step_release_a, expire_a}},
-    {"settle_unknown", found_open, settle_unknown, "ok kind 1", true, {hf_step_settle_a, expire_a}},
+    {"settle_unknown", hf_step_found_open, settle_unknown, "ok kind 1", true, {hf_step_settle_a, expire_a}},
     {"release",
-     found_open,
+     hf_step_found_open,
      hf_step_release_a,
      "ok kind 2",
      true,
      {hf_step_release_a, hf_step_settle_a, hf_step_dispatch_a, expire_a}},
     {"reap_release",
-     found_due,
+     hf_step_found_due,
      hf_step_reap,
      "ok reaped 1",
      true,
-     {hf_step_reap, hf_step_settle_a, hf_step_release_a, extend_a}},
+     {hf_step_reap, hf_step_settle_a, hf_step_release_a, hf_step_extend_a}},
     {"reap_retain", found_due_retain, hf_step_reap, "ok reaped 1", true, {hf_step_reap, hf_step_settle_a}},
     {"late_expired", found_expired, hf_step_settle_a, "ok kind 1", true, {settle_above, hf_step_release_a}},
     {"late_retained", found_retained, hf_step_settle_a, "ok kind 1", true, {settle_above}},
     {"late_disputed", found_expired_fail, settle_above, "refused overage", true, {hf_step_settle_a}},
-    {"credit", found_base, credit, "ok total 500", false, {credit, reserve_rest}},
+    {"credit", hf_step_found_base, credit, "ok total 500", false, {credit, reserve_rest}},
     {"roll_over",
      found_next_window,
      hf_step_reserve_a,

@@ -29,6 +29,15 @@ hf_step_act hf_step_dispatch_a;
 hf_step_act hf_step_settle_a;
 hf_step_act hf_step_reap;
 hf_step_act hf_step_reserve_a;
+hf_step_act hf_step_extend_a;
+hf_step_act hf_step_release_b;
+
+/* States: some reservations in both tenants; with `a` open; with `a` past its deadline. */
+void hf_step_found_base(struct hf_world *world);
+void hf_step_found_open(struct hf_world *world);
+void hf_step_found_due(struct hf_world *world);
+/* `b` besides, open, in the same chunk of maker's. */
+void hf_step_have_b(struct hf_world *world);
 
 /* The nth id that shares the chain of `a`. */
 void hf_step_chain_id(const struct hf_segment *seg, uint32_t nth, char id[16]);

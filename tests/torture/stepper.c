@@ -56,11 +56,13 @@ static void child(const struct hf_step_body *body)
 
 void hf_step_start(struct hf_step_proc *proc, const struct hf_step_body *body)
 {
-    *proc = (struct hf_step_proc){.pid = fork()};
-    if (proc->pid < 0)
+    pid_t pid = fork();
+
+    if (pid < 0)
         give_up("fork");
-    if (proc->pid == 0)
-        child(body);
+    if (pid == 0)
+        child(body); /* proc may be shared with it: it is the parent's */
+    *proc = (struct hf_step_proc){.pid = pid};
     int status = wait_for(proc);
 
     if (!WIFSTOPPED(status) || WSTOPSIG(status) != SIGSTOP) {
