@@ -7,6 +7,8 @@
 #ifndef HF_SHM_ATOMIC_H
 #define HF_SHM_ATOMIC_H
 
+#include "shm/fault.h"
+
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -33,92 +35,110 @@ struct hf_u128 {
 
 static inline uint64_t hf_load_rlx_u64(const uint64_t *word)
 {
+    hf_fault_point();
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t hf_load_acq_u64(const uint64_t *word)
 {
+    hf_fault_point();
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
 static inline void hf_store_rlx_u64(uint64_t *word, uint64_t value)
 {
+    hf_fault_point();
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 static inline void hf_store_rel_u64(uint64_t *word, uint64_t value)
 {
+    hf_fault_point();
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
 static inline uint8_t hf_load_rlx_u8(const uint8_t *word)
 {
+    hf_fault_point();
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
 static inline void hf_store_rlx_u8(uint8_t *word, uint8_t value)
 {
+    hf_fault_point();
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 static inline uint32_t hf_load_rlx_u32(const uint32_t *word)
 {
+    hf_fault_point();
     return __atomic_load_n(word, __ATOMIC_RELAXED);
 }
 
 static inline uint32_t hf_load_acq_u32(const uint32_t *word)
 {
+    hf_fault_point();
     return __atomic_load_n(word, __ATOMIC_ACQUIRE);
 }
 
 static inline void hf_store_rlx_u32(uint32_t *word, uint32_t value)
 {
+    hf_fault_point();
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
 static inline void hf_store_rel_u32(uint32_t *word, uint32_t value)
 {
+    hf_fault_point();
     __atomic_store_n(word, value, __ATOMIC_RELEASE);
 }
 
 /* True when *word was expected and is now desired. Failure orders nothing. */
 static inline bool hf_cas_acqrel_u64(uint64_t *word, uint64_t expected, uint64_t desired)
 {
+    hf_fault_point();
     return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 static inline bool hf_cas_acqrel_u32(uint32_t *word, uint32_t expected, uint32_t desired)
 {
+    hf_fault_point();
     return __atomic_compare_exchange_n(word, &expected, desired, false, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t hf_add_rlx_u64(uint64_t *word, uint64_t amount)
 {
+    hf_fault_point();
     return __atomic_fetch_add(word, amount, __ATOMIC_RELAXED);
 }
 
 static inline uint64_t hf_add_acqrel_u64(uint64_t *word, uint64_t amount)
 {
+    hf_fault_point();
     return __atomic_fetch_add(word, amount, __ATOMIC_ACQ_REL);
 }
 
 static inline uint32_t hf_add_acqrel_u32(uint32_t *word, uint32_t amount)
 {
+    hf_fault_point();
     return __atomic_fetch_add(word, amount, __ATOMIC_ACQ_REL);
 }
 
 static inline uint64_t hf_or_acqrel_u64(uint64_t *word, uint64_t bits)
 {
+    hf_fault_point();
     return __atomic_fetch_or(word, bits, __ATOMIC_ACQ_REL);
 }
 
 static inline uint64_t hf_and_acqrel_u64(uint64_t *word, uint64_t bits)
 {
+    hf_fault_point();
     return __atomic_fetch_and(word, bits, __ATOMIC_ACQ_REL);
 }
 
 static inline uint64_t hf_xchg_acqrel_u64(uint64_t *word, uint64_t value)
 {
+    hf_fault_point();
     return __atomic_exchange_n(word, value, __ATOMIC_ACQ_REL);
 }
 
@@ -168,6 +188,7 @@ static inline void hf_pause(void)
  * the word: callers read it again by halves. x86-64 needs cmpxchg16b, arm64 the LSE casp. */
 static inline bool hf_cas_acqrel_u128(struct hf_u128 *word, struct hf_u128 expected, struct hf_u128 desired)
 {
+    hf_fault_point();
 #if defined(HF_ATOMIC_TSAN)
     unsigned __int128 old = ((unsigned __int128)expected.hi << 64) | expected.lo;
     unsigned __int128 new = ((unsigned __int128)desired.hi << 64) | desired.lo;
