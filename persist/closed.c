@@ -92,14 +92,13 @@ void hf_closed_push(struct hf_closed *closed, uint32_t slot_idx, struct hf_u128 
     struct hf_closed_queue *queue = &closed->queues[which];
 
     queue->inside[slot_idx / 64] |= 1ULL << (slot_idx % 64);
-    queue->ring[(queue->head + queue->cnt++) & (queue->cap - 1)] =
-        (struct hf_closed_entry){hf_st_time_ms(st), slot_idx, hf_st_gen(st)};
+    queue->ring[(queue->head + queue->cnt++) & (queue->cap - 1)] = (struct hf_closed_entry){st, slot_idx};
 }
 
 static int compare_since(const void *a, const void *b)
 {
-    uint64_t x = ((const struct hf_closed_entry *)a)->since_ms;
-    uint64_t y = ((const struct hf_closed_entry *)b)->since_ms;
+    uint64_t x = hf_st_time_ms(((const struct hf_closed_entry *)a)->st);
+    uint64_t y = hf_st_time_ms(((const struct hf_closed_entry *)b)->st);
 
     return x < y ? -1 : x > y;
 }
@@ -140,6 +139,12 @@ static struct hf_closed_entry pop(struct hf_closed_queue *queue)
     return entry;
 }
 
+/* When the head of a queue closed. */
+static uint64_t head_since(const struct hf_closed_queue *queue)
+{
+    return hf_st_time_ms(queue->ring[queue->head & (queue->cap - 1)].st);
+}
+
 static bool short_of_slots(const struct hf_closed *closed)
 {
     return closed->seg->slots_cnt - closed->used_cnt < closed->seg->slots_cnt / 4;
@@ -156,13 +161,13 @@ static struct hf_closed_queue *due(struct hf_closed *closed, uint64_t now_ms, bo
         if (queue->cnt == 0) {
             continue;
         }
-        uint64_t since = queue->ring[queue->head & (queue->cap - 1)].since_ms;
+        uint64_t since = head_since(queue);
 
         if (now_ms >= since && now_ms - since >= queue->horizon_ms) {
             *forgotten = false;
             return queue;
         }
-        if (oldest == NULL || since < oldest->ring[oldest->head & (oldest->cap - 1)].since_ms) {
+        if (oldest == NULL || since < head_since(oldest)) {
             oldest = queue;
         }
     }
@@ -197,11 +202,10 @@ uint32_t hf_closed_free_due(struct hf_closed *closed, uint64_t now_ms)
     while (tries-- > 0 && (queue = due(closed, now_ms, &forgotten)) != NULL) {
         struct hf_closed_entry entry = pop(queue);
         struct hf_u128 st = hf_commit_read_st(&closed->seg->slots[entry.slot_idx]); /* E13 */
-        int which = queue_of(hf_st_state(st));
 
-        /* Settled late, or another life: it is in its right queue, or will be. */
-        if (hf_st_gen(st) != entry.gen || which < 0 || &closed->queues[which] != queue ||
-            hf_st_time_ms(st) != entry.since_ms) {
+        /* Another life, or closed once more, in the very same millisecond perhaps, and that receipt is not committed: it is
+         * pushed again when it owes nothing. */
+        if (st.lo != entry.st.lo || st.hi != entry.st.hi) {
             continue;
         }
         if (hf_closed_free(closed, entry.slot_idx, st)) {

@@ -10,9 +10,8 @@
 #include "shm/segment.h"
 
 struct hf_closed_entry {
-    uint64_t since_ms; /* st.time: authority time of the closing */
+    struct hf_u128 st; /* with every receipt of it committed; its time is the authority time of the closing */
     uint32_t slot_idx;
-    uint32_t gen;
 };
 
 /* A ring: a slot is at most once in it. */

@@ -10,10 +10,10 @@
 #include <unistd.h>
 
 static const struct stress_config configs[] = {
-    {"small_hot", 64, 2, true, 60, 2600, 9000, 3000, 9000, 2500},
-    {"small_many", 64, 24, false, 8, 300, 1500, 3000, 9000, 2500},
-    {"large_hot", 64000, 2, true, 500, 20000, 90000, 60000, 300000, 25000},
-    {"large_many", 64000, 24, false, 60, 2600, 9000, 60000, 300000, 25000},
+    {"small_hot", 64, 2, true, 400, 16000, 80000, 3000, 9000, 2500},
+    {"small_many", 64, 24, false, 24, 900, 5000, 3000, 9000, 2500},
+    {"large_hot", 64000, 2, true, 1200, 48000, 250000, 60000, 300000, 25000},
+    {"large_many", 64000, 24, false, 64, 2400, 13000, 60000, 300000, 25000},
 };
 
 const struct stress_config *stress_config(uint32_t idx)

@@ -16,7 +16,7 @@
 #define STRESS_REGIONS  (2U * STRESS_PLACES + 2U) /* workers, their forked children, the reaper, the checker */
 #define STRESS_REAPER   (2U * STRESS_PLACES)
 #define STRESS_CHECKER  (2U * STRESS_PLACES + 1U)
-#define STRESS_WARM     24U    /* operations of a life before a fuse is lit: then its pages are mapped */
+#define STRESS_WARM     48U    /* operations of a life before a fuse is lit: then its pages are mapped */
 #define STRESS_RECS_MAX 65536U /* per region and round */
 #define STRESS_START_MS UINT64_C(1790000000000)
 #define STRESS_STORE    "stress"

@@ -269,7 +269,7 @@ static void step(struct stress *stress)
     for (uint32_t i = 0; i < 3; i++) {
         grant(stress, (uint32_t)stress_draw(random, STRESS_PLACES), 4 + (uint32_t)stress_draw(random, 40));
     }
-    (void)hf_clock_inject(&stress->seg, hf_clock_now_ms(&stress->seg) + stress_draw(random, 600));
+    (void)hf_clock_inject(&stress->seg, hf_clock_now_ms(&stress->seg) + stress_draw(random, 6000));
     if (stress_draw(random, 40) == 0) {
         (void)hf_clock_inject(&stress->seg, hf_clock_now_ms(&stress->seg) + stress_draw(random, 40000));
     }

@@ -418,11 +418,11 @@ void stress_work(struct stress_place *place)
         board->done[place->place]++;
         uint64_t odd = stress_draw(&place->random, 1024);
 
-        if (odd < 6) {
+        if (odd < 3) {
             make_child(&worker);
-        } else if (odd < 10) {
+        } else if (odd < 4) {
             become_new(&worker);
-        } else if (odd < 20) {
+        } else if (odd < 12) {
             close_segment(&worker);
             open_segment(&worker);
         } else {

@@ -1,0 +1,62 @@
+/* ctest: labels=valgrind timeout=120 */
+/* Closed slots that wait for their horizon: freed with all receipts committed, or not at all. */
+#include "core/slot.h"
+#include "persist/closed.h"
+#include "shm/clock.h"
+#include "shm/commit.h"
+#include "tests/support/daemon.h"
+#include "tests/support/quota.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+/* Retained, committed, queued; then disputed late in the very same millisecond, before the next look of the daemon. The queue
+ * must not free what owes the dispute's receipt. */
+static void a_dispute_in_the_millisecond_of_its_retention_is_not_lost(void **state)
+{
+    struct hf_test_daemon daemon;
+    struct hf_closed closed;
+    struct hf_receipt rows[4];
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    const struct hf_log log = {NULL, NULL};
+
+    (void)state;
+    hf_test_daemon_prepare(&daemon, hf_test_policy(), false);
+    hf_test_daemon_open(&daemon);
+    assert_int_equal(hf_test_reserve(daemon.handle, "r", "v", NULL, 100, 100, &answer), HOLDFAST_OK);
+    (void)hf_clock_inject(daemon.seg, hf_clock_now_ms(daemon.seg) + 2000);
+    assert_int_equal(holdfast_reap(daemon.handle, 0, NULL, NULL), 1);
+    hf_test_daemon_drain(&daemon);
+    assert_int_equal(hf_test_daemon_receipts(&daemon, "r", rows, 4), 2);
+
+    uint32_t slot_idx = (uint32_t)(answer.hold >> 20) - 1;
+    struct hf_u128 retained = hf_commit_read_st(&daemon.seg->slots[slot_idx]); /* E13 */
+
+    assert_int_equal(hf_st_state(retained), HF_STATE_RETAINED);
+    assert_true(hf_closed_open(&closed, daemon.seg, daemon.handle->owner.ref, &log));
+    hf_closed_push(&closed, slot_idx, retained);
+    assert_int_equal(hf_test_settle(daemon.handle, "r", 30, 20, 200, &closing), HOLDFAST_REFUSED);
+    assert_int_equal(closing.reason, HOLDFAST_REASON_OVERAGE);
+    struct hf_u128 disputed = hf_commit_read_st(&daemon.seg->slots[slot_idx]); /* E13 */
+
+    assert_int_equal(hf_st_time_ms(disputed), hf_st_time_ms(retained));
+    assert_int_equal(hf_closed_free_due(&closed, hf_clock_now_ms(daemon.seg) + HF_SERVE_LATE_HORIZON_MS), 0);
+    hf_closed_close(&closed);
+    hf_test_daemon_drain(&daemon);
+    assert_int_equal(hf_test_daemon_receipts(&daemon, "r", rows, 4), 3);
+    assert_int_equal(rows[2].kind, HF_RECEIPT_DISPUTE);
+    hf_test_daemon_close(&daemon);
+    hf_test_daemon_clean(&daemon);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_dispute_in_the_millisecond_of_its_retention_is_not_lost)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
