@@ -1,6 +1,7 @@
 #include "tests/support/proxy.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -196,7 +197,7 @@ static void pass(struct hf_proxy *proxy, struct pair *pair, int way)
 
 static void take_client(struct hf_proxy *proxy)
 {
-    int client = accept(proxy->listener, NULL, NULL);
+    int client = accept4(proxy->listener, NULL, NULL, SOCK_CLOEXEC);
     int server = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     struct pair *pair = NULL;
 
@@ -283,7 +284,7 @@ struct hf_proxy *hf_proxy_open(const char *folder, const char *server_socket)
     proxy->listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (proxy->listener < 0 ||
         bind(proxy->listener, (const struct sockaddr *)&proxy->here, sizeof(proxy->here)) != 0 ||
-        listen(proxy->listener, PAIRS_MAX) != 0 || pipe(proxy->stop) != 0 ||
+        listen(proxy->listener, PAIRS_MAX) != 0 || pipe2(proxy->stop, O_CLOEXEC) != 0 ||
         pthread_create(&proxy->thread, NULL, run, proxy) != 0) {
         free(proxy);
         return NULL;
