@@ -70,7 +70,7 @@ void hf_actor_profile(struct hf_actor *actor, struct hf_world *world, hf_step_ac
     for (uint32_t try = 0; try < TRIES; try++) {
         hf_world_restore(world);
         struct hf_step_body body = body_of(actor, world, what, 0);
-        struct hf_step_watch watch = hf_world_watch(world);
+        struct hf_step_watch watch = hf_world_watch(world, 0);
 
         hf_step_profile(&actor->proc, &body, &watch, profile);
         if (profile->cnt == before) {

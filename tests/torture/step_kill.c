@@ -20,19 +20,24 @@ struct kill_test {
     char found[TEXT_CNT][HF_WORLD_TEXT_BYTES];
 };
 
-/* The survivor works on, the daemon cleans up, time passes, the survivor reaps. Returns how many rules are broken. */
-static uint32_t go_on(struct kill_test *test, char text[TEXT_CNT][HF_WORLD_TEXT_BYTES])
+/* The survivor works on (or the daemon cleans up before), the daemon cleans up, time passes, the survivor reaps. Returns how many rules are broken. */
+static uint32_t go_on(struct kill_test *test, bool daemon_first, char text[TEXT_CNT][HF_WORLD_TEXT_BYTES])
 {
     struct hf_world *world = &test->world;
     char answer[512];
     char id[16];
     uint32_t broken = 0;
 
+    if (daemon_first) {
+        hf_world_tidy(world);
+    }
+    hf_world_take_marks(world);
     hf_step_work(world, world->me, answer, sizeof(answer));
     broken += strstr(answer, "refused") != NULL || strstr(answer, "FAULT") != NULL;
     hf_step_chain_id(world->seg, 9, id);
     hf_step_reserve(world->me, id, "t", "u", NULL, 1, 1, HF_WORLD_LONG_TTL, answer, sizeof(answer));
     broken += strncmp(answer, "ok ", 3) != 0;
+    broken += hf_world_unmarked(world);
     hf_world_tidy(world);
     broken += hf_world_text(world, text[0]);
     hf_world_reap(world, 20000);
@@ -67,7 +72,7 @@ static void references(struct kill_test *test)
     struct hf_world *world = &test->world;
 
     hf_world_restore(world);
-    if (go_on(test, test->not_done) != 0) {
+    if (go_on(test, false, test->not_done) != 0) {
         hf_grid_violation(&test->grid, "%s: without the operation\n%s", test->op->name, test->not_done[0]);
     }
     hf_actor_profile(&actor, world, test->op->act, &test->profile);
@@ -77,7 +82,7 @@ static void references(struct kill_test *test)
     }
     hf_step_kill(&actor.proc);
     hf_world_save_crash(world);
-    if (go_on(test, test->done) != 0) {
+    if (go_on(test, false, test->done) != 0) {
         hf_grid_violation(&test->grid, "%s: after the operation\n%s", test->op->name, test->done[0]);
     }
     hf_world_restore_crash(world);
@@ -87,7 +92,24 @@ static void references(struct kill_test *test)
     }
 }
 
-/* Kills after n instructions. 1: it happened, 0: not, or no difference. */
+/* 1: it happened, 0: not, or no difference. */
+static bool happened(struct kill_test *test, uint32_t n, bool daemon_first)
+{
+    uint32_t broken = go_on(test, daemon_first, test->found);
+    bool not_done = same(test->found, test->not_done);
+
+    if (broken != 0 || (!not_done && !same(test->found, test->done))) {
+        hf_grid_violation(
+            &test->grid,
+            "%s, killed after %u instructions: %u rules broken, or neither done nor not done. To not "
+            "done:\n%s",
+            test->op->name, n, broken, hf_world_diff(test->not_done[0], test->found[0]));
+        (void)printf("  after reaping, to done:\n%s", hf_world_diff(test->done[1], test->found[1]));
+    }
+    return !not_done;
+}
+
+/* Kills after n instructions: whoever comes first then, the survivor, the daemon or a repetition. 1: it happened. */
 static bool kill_at(struct kill_test *test, uint32_t n)
 {
     struct hf_actor actor;
@@ -97,14 +119,12 @@ static bool kill_at(struct kill_test *test, uint32_t n)
     hf_actor_restart_at(&actor, world, test->op->act, &test->profile, n);
     hf_step_kill(&actor.proc);
     hf_world_save_crash(world);
-    uint32_t broken = go_on(test, test->found);
-    bool not_done = same(test->found, test->not_done);
+    bool done = happened(test, n, false);
 
-    if (broken != 0 || (!not_done && !same(test->found, test->done))) {
-        hf_grid_violation(&test->grid,
-                          "%s, killed after %u instructions: neither done nor not done. To not done:\n%s",
-                          test->op->name, n, hf_world_diff(test->not_done[0], test->found[0]));
-        (void)printf("  after reaping, to done:\n%s", hf_world_diff(test->done[1], test->found[1]));
+    hf_world_restore_crash(world);
+    if (happened(test, n, true) != done) {
+        hf_grid_violation(&test->grid, "%s, killed after %u instructions: done or not by who comes first",
+                          test->op->name, n);
     }
     hf_world_restore_crash(world);
     if (test->op->repeats && (repeat(test, text) != 0 || strcmp(text, test->repeated) != 0)) {
@@ -112,7 +132,7 @@ static bool kill_at(struct kill_test *test, uint32_t n)
                           test->op->name, n, hf_world_diff(test->repeated, text));
     }
     test->grid.crash_points++;
-    return !not_done;
+    return done;
 }
 
 static void one(struct kill_test *test)

@@ -13,19 +13,25 @@
 
 /* ---- answers as text --------------------------------------------------------------------------------------------- */
 
+/* The operation is through: what follows is of no interest to who steps it. */
+static void begin_telling(char *answer)
+{
+    hf_store_rlx_u8((uint8_t *)answer, '.');
+}
+
 static void tell(char *answer, size_t bytes, int rc, const char *what, int reason)
 {
-    (void)snprintf(answer, bytes, "%s%s%s;",
-                   rc == HOLDFAST_OK        ? "ok "
-                   : rc == HOLDFAST_REFUSED ? "refused "
-                                            : "FAULT ",
-                   what, rc == HOLDFAST_OK ? "" : holdfast_reason_name(reason));
+    const char *how = rc == HOLDFAST_OK ? "ok " : rc == HOLDFAST_REFUSED ? "refused " : "FAULT ";
+
+    begin_telling(answer);
+    (void)snprintf(answer, bytes, "%s%s;", how, rc == HOLDFAST_OK ? what : holdfast_reason_name(reason));
 }
 
 static void tell_answer(char *answer, size_t bytes, int rc, const struct holdfast_answer *a)
 {
     char what[160] = "";
 
+    begin_telling(answer);
     if (rc == HOLDFAST_OK) {
         (void)snprintf(what, sizeof(what), "%s %" PRIu64 " %" PRIu64 " until %" PRIu64 "%s",
                        a->kind == HOLDFAST_DEGRADE ? "degrade" : "allow", a->reserved.tokens,
@@ -38,6 +44,7 @@ static void tell_closing(char *answer, size_t bytes, int rc, const struct holdfa
 {
     char what[200] = "";
 
+    begin_telling(answer);
     if (rc == HOLDFAST_OK) {
         (void)snprintf(what, sizeof(what), "kind %d actual %" PRIx64 " %" PRIx64 " released %" PRIx64 "%s%s",
                        c->kind, c->actual.tokens, c->actual.cost_micros, c->released.cost_micros,
@@ -317,6 +324,7 @@ void hf_step_reap(struct hf_world *world, struct holdfast *handle, char *answer,
     int closed = holdfast_reap(handle, 0, NULL, NULL);
 
     (void)world;
+    begin_telling(answer);
     (void)snprintf(answer, bytes, "%s reaped %d;", closed >= 0 ? "ok" : "FAULT", closed);
 }
 /* The deadline of `a` passes, and somebody reaps. */
@@ -334,6 +342,7 @@ static void credit(struct hf_world *world, struct holdfast *handle, char *answer
                              &refused);
 
     (void)world;
+    begin_telling(answer);
     (void)snprintf(what, sizeof(what), "total %" PRIu64, total);
     tell(answer, bytes, rc, rc == HOLDFAST_OK ? what : "", refused);
 }
@@ -341,17 +350,17 @@ static void credit(struct hf_world *world, struct holdfast *handle, char *answer
 static void retire_a(struct hf_world *world, struct holdfast *handle, char *answer, size_t bytes)
 {
     struct hf_segment *seg = world->seg;
+    int rc = HF_OK;
 
-    (void)snprintf(answer, bytes, "ok gone;");
     for (uint32_t i = 0; i < seg->slots_cnt; i++) {
         struct hf_u128 st = hf_commit_read_st(&seg->slots[i]);
 
         if (hf_st_state(st) == HF_STATE_RELEASED) {
-            int rc = hf_retire_slot(seg, handle->owner.ref, i, st);
-
-            (void)snprintf(answer, bytes, "%s", rc == HF_OK ? "ok gone;" : "refused;");
+            rc = hf_retire_slot(seg, handle->owner.ref, i, st);
         }
     }
+    begin_telling(answer);
+    (void)snprintf(answer, bytes, "%s", rc == HF_OK ? "ok gone;" : "refused;");
 }
 
 void hf_step_work(struct hf_world *world, struct holdfast *handle, char *answer, size_t bytes)
@@ -363,6 +372,7 @@ void hf_step_work(struct hf_world *world, struct holdfast *handle, char *answer,
     struct holdfast_usage usage;
     int rc[4];
 
+    (void)world;
     begin(&request[0], "w1", "u", 3, 7);
     request[0].key = "k";
     request[0].ttl_ms = HF_WORLD_LONG_TTL;
@@ -373,7 +383,7 @@ void hf_step_work(struct hf_world *world, struct holdfast *handle, char *answer,
     rc[1] = holdfast_settle(handle, "w1", 0, &usage, HOLDFAST_SUCCESS, NULL, &closing[0]);
     rc[2] = holdfast_reserve(handle, &request[1], &a[1]);
     rc[3] = holdfast_release(handle, "w2", 0, &closing[1]);
-    hf_store_rel_u32(&world->page->worked, 1);
+    begin_telling(answer);
     tell_answer(part[0], sizeof(part[0]), rc[0], &a[0]);
     tell_closing(part[1], sizeof(part[1]), rc[1], &closing[0]);
     tell_answer(part[2], sizeof(part[2]), rc[2], &a[1]);

@@ -47,7 +47,7 @@ static uint32_t other_counted(struct stop_test *test, struct outcome *out)
     struct hf_actor other;
 
     hf_actor_start(&other, &test->world, test->other, 1);
-    while (!other.proc.over && hf_load_acq_u32(&test->world.page->worked) == 0 &&
+    while (!other.proc.over && hf_load_rlx_u8((const uint8_t *)hf_actor_answer(&other)) == 0 &&
            other.proc.steps <= HF_STEP_MOST) {
         hf_step_run(&other.proc, 1);
     }
@@ -80,12 +80,17 @@ static void run(struct stop_test *test, uint32_t n, bool other, bool counted, st
     } else if (other) {
         test->other(world, world->me, out->other, sizeof(out->other));
     }
+    hf_world_take_marks(world);
     if (!hf_step_finish(&first.proc)) {
         hf_grid_violation(&test->grid, "%s, stopped after %u instructions: it does not come to an end",
                           test->op->name, n);
     }
     memcpy(out->first, hf_actor_answer(&first), ANSWER);
     hf_step_kill(&first.proc);
+    if (hf_world_unmarked(world) != 0) {
+        hf_grid_violation(&test->grid, "%s, stopped after %u instructions, other %u: a change is not marked",
+                          test->op->name, n, test->other_idx);
+    }
     hf_world_tidy(world);
     if (hf_world_text(world, out->text) != 0) {
         hf_grid_violation(&test->grid, "%s, stopped after %u instructions, other %u: a rule is broken\n%s",

@@ -67,7 +67,7 @@ static void make_segment(const char *path)
     struct hf_policy *policy = NULL;
     struct hf_segment map;
     struct hf_error err = {.text = ""};
-    struct hf_segment_plan plan = {.slots = 64,
+    struct hf_segment_plan plan = {.slots = HF_WORLD_SLOTS,
                                    .owners = 8,
                                    .replay_horizon_ms = 60000000000,
                                    .late_horizon_ms = 60000000000,
@@ -218,10 +218,12 @@ void hf_world_restore_crash(struct hf_world *world)
     put(world, world->crash, &world->crash_maker, &world->crash_me);
 }
 
-struct hf_step_watch hf_world_watch(const struct hf_world *world)
+struct hf_step_watch hf_world_watch(const struct hf_world *world, uint32_t who)
 {
-    return (struct hf_step_watch){
-        .base = world->seg->base, .bytes = world->seg->size_bytes, .compared = world->image_bytes};
+    return (struct hf_step_watch){.base = world->seg->base,
+                                  .bytes = world->seg->size_bytes,
+                                  .compared = world->image_bytes,
+                                  .told = (const uint8_t *)world->page->answer[who]};
 }
 
 void hf_world_plant_seq(struct hf_world *world, const char *tenant, uint64_t seq)
@@ -253,11 +255,7 @@ uint32_t hf_world_slot(struct hf_world *world, const char *id)
 void hf_world_tidy(struct hf_world *world)
 {
     struct hf_segment *seg = world->seg;
-    struct hf_u128 word;
 
-    for (uint32_t i = 0; i < seg->tenants_cnt; i++) {
-        (void)hf_commit_ready(seg, i, &word);
-    }
     /* A slot freed by a daemon that was killed before it set the bit is found when its chunk belongs to nobody. */
     hf_chunk_leave(seg, &world->maker->chunks, world->maker->owner.ref);
     hf_chunk_leave(seg, &world->me->chunks, world->me->owner.ref);
@@ -281,4 +279,32 @@ void hf_world_reap(struct hf_world *world, uint64_t ms)
 {
     (void)hf_clock_inject(world->seg, hf_clock_now_ms(world->seg) + ms);
     (void)holdfast_reap(world->me, 0, NULL, NULL);
+}
+
+void hf_world_take_marks(struct hf_world *world)
+{
+    struct hf_segment *seg = world->seg;
+
+    for (uint32_t i = 0; i < seg->chunks_cnt; i++) {
+        (void)hf_xchg_acqrel_u64(&seg->chunks[i].chunk_dirty, 0);
+    }
+    for (uint32_t i = 0; i < seg->slots_cnt && i < HF_WORLD_SLOTS; i++) {
+        world->seen[i] = hf_commit_read_st(&seg->slots[i]);
+    }
+}
+
+uint32_t hf_world_unmarked(const struct hf_world *world)
+{
+    const struct hf_segment *seg = world->seg;
+    uint32_t missing = 0;
+
+    for (uint32_t i = 0; i < seg->slots_cnt && i < HF_WORLD_SLOTS; i++) {
+        struct hf_u128 st = seg->slots[i].slot_st; /* plain: nobody runs */
+        uint64_t marks = seg->chunks[i >> seg->chunk_shift].chunk_dirty;
+
+        missing += (st.lo != world->seen[i].lo || st.hi != world->seen[i].hi) &&
+                   hf_st_state(st) >= HF_STATE_ABANDONED &&
+                   (marks >> (i & (seg->chunk_slots - 1U)) & 1U) == 0;
+    }
+    return missing;
 }

@@ -13,12 +13,12 @@
 #define HF_WORLD_NOW_MS     UINT64_C(1790000000000)
 #define HF_WORLD_TEXT_BYTES 16384U
 #define HF_WORLD_ACTORS     3U
+#define HF_WORLD_SLOTS      64U
 #define HF_WORLD_LONG_TTL   UINT64_C(100000000)
 
 /* Shared with the children: what an operation answered. */
 struct hf_world_page {
-    char answer[HF_WORLD_ACTORS][512];
-    uint32_t worked; /* hf_step_work is through, but for telling */
+    char answer[HF_WORLD_ACTORS][512]; /* its first byte is not 0 once the operation is through */
 };
 
 struct hf_world {
@@ -37,8 +37,9 @@ struct hf_world {
     struct holdfast base_maker, base_me;
     struct holdfast image_maker, image_me;
     struct holdfast crash_maker, crash_me;
-    struct hf_lines *lines; /* room of hf_world_text */
-    char retired[4096];     /* receipts of what was freed since the image was put back */
+    struct hf_u128 seen[HF_WORLD_SLOTS]; /* st of each slot when the marks were taken */
+    struct hf_lines *lines;              /* room of hf_world_text */
+    char retired[4096];                  /* receipts of what was freed since the image was put back */
 };
 
 /* Zeroed memory, shared with children: what is written between two forks is not copied again after each. */
@@ -59,8 +60,8 @@ void hf_world_restore(struct hf_world *world);
 void hf_world_save_crash(struct hf_world *world);
 void hf_world_restore_crash(struct hf_world *world);
 
-/* The mapping, for profiles. */
-struct hf_step_watch hf_world_watch(const struct hf_world *world);
+/* The mapping, for profiles of who answers at that place of the page. */
+struct hf_step_watch hf_world_watch(const struct hf_world *world, uint32_t who);
 
 /* Tenant `t` or `z` continues at this sequence. On a segment as made only. */
 void hf_world_plant_seq(struct hf_world *world, const char *tenant, uint64_t seq);
@@ -77,6 +78,11 @@ void hf_world_persist(struct hf_world *world, uint32_t slot_idx);
 
 /* Moves the clock by ms and reaps, by `me`. */
 void hf_world_reap(struct hf_world *world, uint64_t ms);
+
+/* Takes the dirty marks as a daemon does that looks at the slots afterwards. */
+void hf_world_take_marks(struct hf_world *world);
+/* How many slots have changed since and are not marked: their receipts would wait for a sweep. */
+uint32_t hf_world_unmarked(const struct hf_world *world);
 
 /* All that is to be exact, as lines: reservations, receipts, buckets, credits. Returns how many rules are broken, each with a line
  * of its own: sums that differ from the slots', an id not found exactly once, links to nowhere, slots and chunks lost. */

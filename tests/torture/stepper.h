@@ -36,6 +36,7 @@ struct hf_step_at {
     bool accesses;   /* it reads or writes the watched memory */
     bool changes;    /* ... and the memory is another after it */
     uint32_t anchor; /* the last instruction up to this one that the operation had not come by before */
+    uint32_t times;  /* how often it came by this one since the anchor */
 };
 
 /* An operation's instructions, in order: at[0] is the first after the mark. */
@@ -48,11 +49,13 @@ struct hf_step_profile {
     uint32_t changes_cnt;
 };
 
-/* Memory whose accesses and changes a profile notes. Both page-aligned; compared: the bytes that count as changes. */
+/* Memory whose accesses and changes a profile notes. Page-aligned; compared: the bytes that count as changes. told: in memory
+ * shared with the child; not 0 once the operation is through and the rest need not be looked at. */
 struct hf_step_watch {
     uint8_t *base;
     size_t bytes;
     size_t compared;
+    const uint8_t *told;
 };
 
 /* NULL, or why nothing can be stepped here: tests skip then, with this sentence. */
