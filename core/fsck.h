@@ -111,9 +111,9 @@ struct hf_fsck_result {
 int hf_fsck(const struct hf_segment *seg, const struct hf_fsck_options *options, hf_fsck_report_fn *report,
             void *ctx, struct hf_fsck_result *result);
 
-/* What committed receipts charged of one bucket in the window that is open now: for who can ask the store. */
-typedef bool hf_fsck_charged_fn(void *ctx, uint32_t row, uint32_t window, uint32_t dimension,
-                                uint64_t *amount);
+/* What committed receipts charged of one bucket in this window: for who can ask the store. False: it is not known. */
+typedef bool hf_fsck_charged_fn(void *ctx, uint32_t row, uint32_t window, uint32_t window_id,
+                                uint32_t dimension, uint64_t *amount);
 
 struct hf_fsck_repair {
     struct hf_fsck_options options;

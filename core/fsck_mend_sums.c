@@ -80,7 +80,7 @@ static void mend_settled(struct hf_mend *mend, uint32_t row, uint32_t in_row)
     uint64_t there = of_window == now ? hf_load_rlx_u64(&settled->set_amount) : 0;
     uint64_t amount = 0;
 
-    if (!mend->repair->charged(mend->repair->charged_ctx, row, window, dimension, &amount) ||
+    if (!mend->repair->charged(mend->repair->charged_ctx, row, window, now, dimension, &amount) ||
         (there == amount && of_window <= now)) {
         return;
     }
@@ -198,8 +198,9 @@ static void set_bucket(void *ctx, const struct hf_fsck_sum *sum)
             leave(mend, sum, "the store once lost receipts, and what is too much may be what they stated");
             return;
         }
-        if (mend->repair->charged == NULL || !mend->repair->charged(mend->repair->charged_ctx, sum->row,
-                                                                    sum->window, sum->dimension, &ignored)) {
+        if (mend->repair->charged == NULL ||
+            !mend->repair->charged(mend->repair->charged_ctx, sum->row, sum->window, sum->window_id,
+                                   sum->dimension, &ignored)) {
             leave(mend, sum, "only the store proves that it may hold less; it could not be asked");
             return;
         }

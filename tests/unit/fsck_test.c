@@ -672,11 +672,13 @@ static void a_wrong_value_is_told_exactly(void **state)
 
 /* ---- repair ------------------------------------------------------------------------------------------------------------ */
 
-static bool nothing_charged(void *ctx, uint32_t row, uint32_t window, uint32_t dimension, uint64_t *amount)
+static bool nothing_charged(void *ctx, uint32_t row, uint32_t window, uint32_t window_id, uint32_t dimension,
+                            uint64_t *amount)
 {
     (void)ctx;
     (void)row;
     (void)window;
+    (void)window_id;
     (void)dimension;
     *amount = 0; /* of a segment without a daemon */
     return true;

@@ -127,7 +127,8 @@ static void print_result(const struct told *told, const struct hf_fsck_result *r
 
 struct charges {
     const struct hf_segment *seg;
-    uint64_t *amounts; /* rows x HF_SHM_ROW_BUCKETS; NULL: the store could not be asked */
+    uint64_t *amounts;               /* rows x HF_SHM_ROW_BUCKETS; NULL: the store could not be asked */
+    uint32_t windows[HF_WINDOW_CNT]; /* for which the store was asked */
 };
 
 static int add_sum(void *ctx, const struct hf_store_sum *sum)
@@ -156,12 +157,13 @@ static int add_sum(void *ctx, const struct hf_store_sum *sum)
     return 0;
 }
 
-static bool charged(void *ctx, uint32_t row, uint32_t window, uint32_t dimension, uint64_t *amount)
+static bool charged(void *ctx, uint32_t row, uint32_t window, uint32_t window_id, uint32_t dimension,
+                    uint64_t *amount)
 {
     const struct charges *charges = ctx;
 
-    if (charges->amounts == NULL) {
-        return false;
+    if (charges->amounts == NULL || charges->windows[window] != window_id) {
+        return false; /* a window has begun since */
     }
     *amount = charges->amounts[(size_t)row * HF_SHM_ROW_BUCKETS + (size_t)window * HF_SHM_DIMS + dimension];
     return true;
@@ -207,9 +209,11 @@ static void read_charges(const struct told *told, struct charges *charges, struc
         status = hf_store_head(store, name, &head, error);
     }
     if (status == HF_STORE_OK && same_end(seg, &head, error)) {
+        uint64_t now_ms = hf_clock_now_ms(seg);
+
         charges->amounts = amounts;
-        status = hf_store_sums(store, name, hf_clock_now_ms(seg), (1U << HF_WINDOW_CNT) - 1, add_sum, charges,
-                               error);
+        hf_window_ids(now_ms > HF_CLOCK_MS_MAX ? HF_CLOCK_MS_MAX : now_ms, charges->windows);
+        status = hf_store_sums(store, name, now_ms, (1U << HF_WINDOW_CNT) - 1, add_sum, charges, error);
     }
     if (status != HF_STORE_OK || charges->amounts == NULL) {
         charges->amounts = NULL;
