@@ -16,16 +16,27 @@ uint32_t hf_path_generation(const struct hf_segment *seg, uint32_t tenant_idx)
     return tenant == NULL ? 0 : (uint32_t)hf_load_rlx_u64(&tenant->ten_policy);
 }
 
-static void hf_path_add_limits(const struct hf_segment *seg, struct hf_path *path, uint32_t layer,
+/* What a policy may say; anything else is damage, and would leave the range in the sums that follow. */
+static bool hf_path_amount(uint64_t amount)
+{
+    return amount <= HF_SHM_AMOUNT_MAX || amount == HF_SHM_UNKNOWN;
+}
+
+/* False: a limit that cannot be. */
+static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *path, uint32_t layer,
                                const struct hf_shm_row_policy *policy)
 {
     struct hf_shm_row *row = &seg->rows[path->rows[layer]];
     for (uint32_t i = 0; i < HF_SHM_ROW_BUCKETS; i++) {
         uint32_t window = i / HF_SHM_DIMS;
         uint32_t dimension = i % HF_SHM_DIMS;
-        uint64_t limit = policy->rpl_limits[window][dimension]; /* plain: read-only once published */
+        /* relaxed: read-only once published; a damaged one may change between its check and its use. */
+        uint64_t limit = hf_load_rlx_u64(&policy->rpl_limits[window][dimension]);
         if (limit == HF_SHM_UNKNOWN) {
             continue;
+        }
+        if (!hf_path_amount(limit)) {
+            return false;
         }
         struct hf_path_bucket *bucket = &path->buckets[path->buckets_cnt++];
         bucket->word = &row->row_buckets[window][dimension];
@@ -37,6 +48,7 @@ static void hf_path_add_limits(const struct hf_segment *seg, struct hf_path *pat
         bucket->dimension = (uint8_t)dimension;
         path->dims_limited |= 1U << dimension;
     }
+    return true;
 }
 
 static void hf_path_clear(struct hf_path *path)
@@ -67,8 +79,9 @@ static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_p
         if (row == NULL) {
             continue;
         }
+        uint64_t overdraft = hf_load_rlx_u64(&row->rpl_overdraft_micros); /* relaxed: read once */
         path->on_limit[layer] = row->rpl_on_limit;
-        path->overdraft[layer] = row->rpl_overdraft_micros == HF_SHM_UNKNOWN ? 0 : row->rpl_overdraft_micros;
+        path->overdraft[layer] = overdraft == HF_SHM_UNKNOWN ? 0 : overdraft;
         if (layer == 1) {
             path->ttl_ms = row->rpl_ttl_ms;
             path->retry_after_ms = row->rpl_retry_after_ms;
@@ -77,17 +90,20 @@ static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_p
         } else if (layer == 2 && path->retry_after_ms == 0) {
             path->retry_after_ms = row->rpl_retry_after_ms; /* its team is removed */
         }
-        hf_path_add_limits(seg, path, layer, row);
+        if (!hf_path_amount(overdraft) || !hf_path_add_limits(seg, path, layer, row)) {
+            return HF_ECORRUPT;
+        }
     }
     return HF_OK;
 }
 
-static void hf_path_set_cap(struct hf_path *path, const struct hf_shm_cap *cap)
+static int hf_path_set_cap(struct hf_path *path, const struct hf_shm_cap *cap)
 {
     path->cap_name = cap->cap_name;
     path->cap_micros = cap->cap_micros;
     path->cap_tokens = cap->cap_tokens;
     path->cap_basis = cap->cap_basis;
+    return hf_path_amount(path->cap_micros) && hf_path_amount(path->cap_tokens) ? HF_OK : HF_ECORRUPT;
 }
 
 int hf_path_fill(const struct hf_segment *seg, struct hf_path *path, bool removed_too)
@@ -105,10 +121,7 @@ int hf_path_fill(const struct hf_segment *seg, struct hf_path *path, bool remove
     uint32_t bytes = hf_lookup_name(seg, path->cap_name, name);
     uint32_t found = hf_lookup_find(seg, policy, HF_LOOKUP_CAP, path->rows[1], name, bytes);
     const struct hf_shm_cap *cap = found == HF_SHM_NONE ? NULL : hf_lookup_cap(policy, found);
-    if (cap != NULL) {
-        hf_path_set_cap(path, cap);
-    }
-    return HF_OK;
+    return cap == NULL ? HF_OK : hf_path_set_cap(path, cap);
 }
 
 /* One name after the other; the first unknown one is the reason. */
@@ -173,7 +186,7 @@ int hf_path_resolve(const struct hf_segment *seg, const struct hf_names *names, 
         if (cap == NULL) {
             return HF_ECORRUPT;
         }
-        hf_path_set_cap(path, cap);
+        return hf_path_set_cap(path, cap);
     }
     return HF_OK;
 }

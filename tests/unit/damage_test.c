@@ -78,11 +78,38 @@ static void batch_of_no_slot(void **state)
     assert_int_equal(hf_test_daemon_receipts(daemon, "a", rows, 4), 1);
 }
 
+/* Amounts that no policy can say, in the tables of one: a sum of them would leave 63 bits. */
+static void policy_beyond_the_range(void **state)
+{
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+
+    (void)state;
+    for (int which = 0; which < 3; which++) {
+        hf_test_quota_make(&quota, hf_test_policy(), 64);
+        uint8_t *region = quota.seg->policies + quota.seg->policy_bytes; /* generation 1 */
+        const struct hf_shm_policy *policy = (const void *)region;
+        struct hf_shm_row_policy *rows = (void *)(region + policy->pol_rows_off);
+        struct hf_shm_cap *caps = (void *)(region + policy->pol_caps_off);
+
+        for (uint32_t i = 0; i < policy->pol_rows_cnt && which == 0; i++)
+            rows[i].rpl_limits[3][2] = (UINT64_C(1) << 63) + 5;
+        for (uint32_t i = 0; i < policy->pol_rows_cnt && which == 1; i++)
+            rows[i].rpl_overdraft_micros = UINT64_MAX - 1;
+        for (uint32_t i = 0; i < policy->pol_caps_cnt && which == 2; i++)
+            caps[i].cap_micros = (UINT64_C(1) << 63) + 5;
+        assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 10, 20, &answer),
+                         HOLDFAST_CORRUPT);
+        hf_test_quota_free(&quota);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(dirty_marks_of_no_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(batch_of_no_slot, setup, teardown),
+        cmocka_unit_test(policy_beyond_the_range),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
