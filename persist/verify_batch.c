@@ -424,7 +424,7 @@ void hf_verify_stray_end(struct hf_verify *v)
     if (stray->cnt == 0) {
         return;
     }
-    hf_verify_find(v, HF_VERIFY_ADDED, 0, stray->from, stray->until - 1, NULL, "%s to no batch: %s",
+    hf_verify_find(v, HF_VERIFY_ADDED, 0, stray->from, stray->last, NULL, "%s to no batch: %s",
                    stray->cnt == 1 ? "the receipt belongs" : "the receipts belong",
                    stray->changed_cnt == 0            ? "added, or their batch was removed"
                    : stray->changed_cnt == stray->cnt ? "added, with a digest that is wrong besides"
@@ -436,13 +436,13 @@ static void add_stray(struct hf_verify *v, int64_t seq, bool changed)
 {
     struct hf_verify_stray *stray = &v->stray;
 
-    if (stray->cnt > 0 && seq != stray->until) {
+    if (stray->cnt > 0 && seq - 1 != stray->last) {
         hf_verify_stray_end(v);
     }
     if (stray->cnt == 0) {
         stray->from = seq;
     }
-    stray->until = seq == INT64_MAX ? seq : seq + 1;
+    stray->last = seq;
     stray->cnt++;
     stray->changed_cnt += changed;
 }
@@ -478,7 +478,8 @@ static bool twice(struct hf_verify *v, int64_t seq, int64_t aside)
         return true;
     }
     hf_verify_find(v, HF_VERIFY_ADDED, open->batch->number, seq, seq, NULL,
-                   "there is one more receipt with this number, in the table of conflicts");
+                   "there is one more receipt with this number%s",
+                   aside == 0 ? "" : ", in the table of conflicts");
     return false;
 }
 

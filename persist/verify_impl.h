@@ -51,7 +51,7 @@ struct hf_verify_open {
 /* Rows that belong to no batch, while they come by. */
 struct hf_verify_stray {
     int64_t from;
-    int64_t until; /* the next seq; 0: none */
+    int64_t last;
     uint64_t cnt;
     uint64_t changed_cnt;
 };
