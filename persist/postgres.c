@@ -9,7 +9,7 @@
 #include <time.h>
 
 #define COLUMNS_MAX 128
-#define PARAMS_MAX  16
+#define PARAMS_MAX  160
 
 static bool postgres_mine(const char *url)
 {

@@ -441,30 +441,98 @@ static enum hf_store_status gather(void *ctx, const struct hf_column *columns, u
 
 /* clang-format off */
 /* What is open: its rows hold one invocation in sum. And what was closed since: a superset, since an expired one may have been
- * settled later. Then their rows, each by its index. */
-#define WANTED \
-    "WITH wanted AS MATERIALIZED (" \
-    "SELECT reservation_seq FROM (SELECT reservation_seq, held_invocations FROM every_receipt" \
-    "    WHERE segment_id = $1 AND seq >= $2 AND reservation_seq IS NOT NULL" \
-    "    UNION ALL SELECT reservation_seq, 1 FROM rollup_open WHERE segment_id = $1 AND number = $3) AS part" \
-    "    GROUP BY reservation_seq HAVING sum(held_invocations) > 0 " \
-    "UNION " \
-    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL AND seq >= $4 AND (" \
-    "    made_ms >= $5 AND kind IN ('settlement', 'release', 'late_settlement', 'resolution') OR" \
-    "    made_ms >= $6 AND kind IN ('expiry', 'retention', 'dispute'))) "
+ * settled later. */
+static const char wanted_sql[] =
+    "SELECT reservation_seq FROM (SELECT reservation_seq, held_invocations FROM every_receipt"
+    "    WHERE segment_id = $1 AND seq >= $2 AND reservation_seq IS NOT NULL"
+    "    UNION ALL SELECT reservation_seq, 1 FROM rollup_open WHERE segment_id = $1 AND number = $3) AS part"
+    "    GROUP BY reservation_seq HAVING sum(held_invocations) > 0 "
+    "UNION "
+    "SELECT reservation_seq FROM every_receipt WHERE segment_id = $1 AND reservation_seq IS NOT NULL AND seq >= $4 AND ("
+    "    made_ms >= $5 AND kind IN ('settlement', 'release', 'late_settlement', 'resolution') OR"
+    "    made_ms >= $6 AND kind IN ('expiry', 'retention', 'dispute')) ORDER BY 1";
 /* clang-format on */
 
-/* The statement for both: first_seq of each (INT64_MAX: nothing of that). */
-static void select_wanted(char sql[2 * SQL_BYTES])
+/* Which reservations the filter may mean, in order. */
+static enum hf_store_status list_wanted(struct hf_store *store, int64_t segment_id,
+                                        const struct hf_store_filter *filter, struct seq_list *seqs,
+                                        struct hf_store_error *error)
 {
-    char rows[SQL_BYTES];
-    size_t len = (size_t)snprintf(sql, 2 * SQL_BYTES, "%s", WANTED);
+    static const int64_t never = INT64_MAX;
+    struct hf_rollup rollup = {.number = 0};
+    bool closed = filter->closed_since_ms != HF_UNKNOWN || filter->late_since_ms != HF_UNKNOWN;
+    uint64_t since_ms =
+        filter->closed_since_ms < filter->late_since_ms ? filter->closed_since_ms : filter->late_since_ms;
+    int64_t first_seq = never;
+    enum hf_store_status status = HF_STORE_OK;
 
-    select_rows(rows, "WHERE segment_id = $1 AND seq IN (SELECT reservation_seq FROM wanted)");
-    len += (size_t)snprintf(sql + len, 2 * SQL_BYTES - len, "%s UNION ALL ", rows);
-    select_rows(rows, "WHERE segment_id = $1 AND reservation_seq IN (SELECT reservation_seq FROM wanted) "
-                      "AND kind <> 'reservation' ORDER BY reservation_seq, seq");
-    (void)snprintf(sql + len, 2 * SQL_BYTES - len, "%s", rows);
+    if (!filter->open && !closed) {
+        return HF_STORE_OK;
+    }
+    if (closed) {
+        status = hf_store_first_since(store, segment_id, since_ms, &first_seq, error);
+    }
+    if (status == HF_STORE_OK && filter->open) {
+        status = hf_rollup_of(store, segment_id, &rollup, error);
+    }
+    if (status != HF_STORE_OK) {
+        return status;
+    }
+    struct hf_param params[6] = {hf_param_integer(segment_id),
+                                 hf_param_integer(filter->open ? to_signed(rollup.next_seq) : never),
+                                 hf_param_integer(to_signed(rollup.number)),
+                                 hf_param_integer(first_seq),
+                                 hf_param_integer(to_signed(filter->closed_since_ms)),
+                                 hf_param_integer(to_signed(filter->late_since_ms))};
+
+    return hf_store_query(store, wanted_sql, params, 6, add_seq, seqs, error);
+}
+
+/* Their rows are fetched by so many at a time: a join would read the whole table by the choice of some planner. */
+#define FETCH_CNT 128U
+
+/* The statement for cnt of them: $2, $3, ... */
+static void select_rows_of(char sql[2 * SQL_BYTES + 8 * FETCH_CNT], unsigned cnt)
+{
+    char list[8 * FETCH_CNT];
+    char rows[SQL_BYTES];
+    size_t len = 0;
+
+    for (unsigned i = 0; i < cnt; i++) {
+        len += (size_t)snprintf(list + len, sizeof(list) - len, "%s$%u", i == 0 ? "" : ", ", i + 2);
+    }
+    select_rows(rows, "WHERE segment_id = $1 AND seq IN (%s)", list);
+    len = (size_t)snprintf(sql, 2 * SQL_BYTES, "%s UNION ALL ", rows);
+    select_rows(rows,
+                "WHERE segment_id = $1 AND reservation_seq IN (%s) AND kind <> 'reservation' "
+                "ORDER BY reservation_seq, seq",
+                list);
+    (void)snprintf(sql + len, 2 * SQL_BYTES + 8 * FETCH_CNT - len, "%s", rows);
+}
+
+static enum hf_store_status fetch_rows(struct hf_store *store, int64_t segment_id,
+                                       const struct seq_list *seqs, struct gatherer *g)
+{
+    char sql[2 * SQL_BYTES + 8 * FETCH_CNT];
+    struct hf_param params[1 + FETCH_CNT];
+    unsigned planned = 0;
+    enum hf_store_status status = HF_STORE_OK;
+
+    params[0] = hf_param_integer(segment_id);
+    for (size_t at = 0; at < seqs->cnt && status == HF_STORE_OK;) {
+        unsigned cnt = seqs->cnt - at < FETCH_CNT ? (unsigned)(seqs->cnt - at) : FETCH_CNT;
+
+        for (unsigned i = 0; i < cnt; i++) {
+            params[1 + i] = hf_param_integer(seqs->list[at + i]);
+        }
+        if (cnt != planned) {
+            select_rows_of(sql, cnt);
+            planned = cnt;
+        }
+        status = hf_store_query(store, sql, params, 1 + cnt, gather, g, g->error);
+        at += cnt;
+    }
+    return status == HF_STORE_OK ? hand_over(g) : status;
 }
 
 enum hf_store_status hf_store_reservations(struct hf_store *store, const char *segment,
@@ -472,40 +540,20 @@ enum hf_store_status hf_store_reservations(struct hf_store *store, const char *s
                                            hf_store_reservation_fn *reservation, void *ctx,
                                            struct hf_store_error *error)
 {
-    static const int64_t never = INT64_MAX;
-    char sql[2 * SQL_BYTES];
     struct gatherer g = {.filter = filter, .reservation = reservation, .ctx = ctx, .error = error};
-    struct hf_rollup rollup = {.number = 0};
-    bool closed = filter->closed_since_ms != HF_UNKNOWN || filter->late_since_ms != HF_UNKNOWN;
-    uint64_t since_ms =
-        filter->closed_since_ms < filter->late_since_ms ? filter->closed_since_ms : filter->late_since_ms;
+    struct seq_list seqs = {NULL, 0, 0};
     int64_t segment_id;
-    int64_t first_seq = never;
-    struct hf_param params[6];
     enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
 
-    if (status == HF_STORE_OK && closed) {
-        status = hf_store_first_since(store, segment_id, since_ms, &first_seq, error);
-    }
-    if (status == HF_STORE_OK && filter->open) {
-        status = hf_rollup_of(store, segment_id, &rollup, error);
-    }
-    if (status != HF_STORE_OK || (!filter->open && !closed)) {
-        return status;
-    }
-    params[0] = hf_param_integer(segment_id);
-    params[1] = hf_param_integer(filter->open ? to_signed(rollup.next_seq) : never);
-    params[2] = hf_param_integer(to_signed(rollup.number));
-    params[3] = hf_param_integer(first_seq);
-    params[4] = hf_param_integer(to_signed(filter->closed_since_ms));
-    params[5] = hf_param_integer(to_signed(filter->late_since_ms));
-    select_wanted(sql);
-    status = hf_store_query(store, sql, params, 6, gather, &g, error);
     if (status == HF_STORE_OK) {
-        status = hand_over(&g);
+        status = list_wanted(store, segment_id, filter, &seqs, error);
+    }
+    if (status == HF_STORE_OK) {
+        status = fetch_rows(store, segment_id, &seqs, &g);
     }
     forget_rows(&g);
     free(g.rows);
+    free(seqs.list);
     return status;
 }
 
