@@ -333,6 +333,27 @@ enum hf_store_status hf_postgres_init_lock(struct hf_store *store, struct hf_sto
                          "locking", error);
 }
 
+/* Waits until what this session sees as committed is as safe as a commit of its own. A session that waited for a synchronous standby
+ * and was ended leaves a transaction that the standby may never have got, and that everybody sees: whoever finds it there would take
+ * it for safe. So it must be followed by one that waits itself: its record comes after all others. */
+static enum hf_store_status be_as_safe(struct hf_store *store, struct hf_store_error *error)
+{
+    struct hf_postgres *pg = hf_postgres_of(store);
+    int32_t pid = pg->pid;
+    int64_t start_us = pg->start_us;
+    enum hf_store_status status = hf_pg_query(store,
+                                              "SELECT pg_logical_emit_message(true, 'holdfast', '') "
+                                              "WHERE current_setting('synchronous_standby_names') <> ''",
+                                              NULL, 0, NULL, NULL, error);
+
+    if (status != HF_STORE_OK && pg->conn == NULL) {
+        /* It has the lock and may wait for long: the next connection sends it away. */
+        pg->old_pid = pid;
+        pg->old_start_us = start_us;
+    }
+    return status;
+}
+
 /* A session lock: it ends with the session, however that ends. A pooler that hands one session to several clients breaks it. */
 enum hf_store_status hf_postgres_take_lock(struct hf_store *store, struct hf_store_error *error)
 {
@@ -348,5 +369,5 @@ enum hf_store_status hf_postgres_take_lock(struct hf_store *store, struct hf_sto
             "another daemon uses the store %s under the name '%s'. Stop it, or give this one another name",
             store->display, store->segment.bytes);
     }
-    return status;
+    return status == HF_STORE_OK ? be_as_safe(store, error) : status;
 }
