@@ -106,11 +106,15 @@ uint32_t hf_grid_accesses(struct hf_grid *grid, const struct hf_step_profile *pr
                           uint32_t most, uint32_t *points)
 {
     uint32_t cnt = 0;
+    bool changed = false; /* by the access before */
 
     for (uint32_t i = profile->first; i <= profile->last; i++) {
-        if (changes && !grid->all ? profile->at[i].changes : profile->at[i].accesses) {
+        const struct hf_step_at *at = &profile->at[i];
+
+        if (at->accesses && (grid->all || !changes || at->changes || changed)) {
             points[cnt++] = i;
         }
+        changed = at->accesses ? at->changes : changed;
     }
     points[cnt++] = profile->last + 1U;
     return hf_grid_thin(grid, points, cnt, most);

@@ -37,8 +37,8 @@ uint32_t hf_grid_points(struct hf_grid *grid, const struct hf_step_profile *prof
 /* Without grid->all: `most` of them, drawn, in order. Returns how many are left. */
 uint32_t hf_grid_thin(struct hf_grid *grid, uint32_t *points, uint32_t cnt, uint32_t most);
 
-/* Before each access, and after the last: all there is to tell apart for others. Without grid->all `most` of them, drawn; of
- * changes only when that is asked for. */
+/* Before each access, and after the last: all there is to tell apart for others. Without grid->all `most` of them, drawn; with
+ * `changes` from those just before and just after a change. */
 uint32_t hf_grid_accesses(struct hf_grid *grid, const struct hf_step_profile *profile, bool changes,
                           uint32_t most, uint32_t *points);
 

@@ -10,8 +10,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define FIRST_POINTS  6U /* of an operation, without HOLDFAST_LONG */
-#define HELPER_POINTS 8U /* of the helper, for each of these */
+#define FIRST_POINTS  8U /* of an operation, without HOLDFAST_LONG */
+#define HELPER_POINTS 7U /* of the helper, for each of these */
 #define MODES         5U
 #define REFS          3U
 #define ANSWER        512U
