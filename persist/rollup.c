@@ -3,6 +3,7 @@
 
 #include "core/window.h"
 #include "persist/rollup_impl.h"
+#include "persist/rollup_sql.h"
 #include "shm/layout.h"
 
 #include <string.h>
@@ -11,7 +12,7 @@
 
 /* ---- the newest --------------------------------------------------------------------------------------------------- */
 
-static enum hf_store_status read_rollup(void *ctx, const struct hf_column *columns, unsigned cnt)
+enum hf_store_status hf_rollup_read(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
     struct hf_rollup *rollup = ctx;
 
@@ -40,10 +41,10 @@ enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, st
     *rollup = (struct hf_rollup){.next_seq = 1};
     return hf_store_query(
         store,
-        "SELECT r.number, r.epoch, r.first_seq, r.next_seq, r.end_ms, r.batch_number, r.parts_cnt, r.batch_digest, r.before, r.digest "
-        "FROM rollup r JOIN batch b ON b.segment_id = r.segment_id AND b.number = r.batch_number "
+        "SELECT " HF_ROLLUP_HEAD_COLUMNS
+        " FROM rollup r JOIN batch b ON b.segment_id = r.segment_id AND b.number = r.batch_number "
         "AND b.digest = r.batch_digest WHERE r.segment_id = $1 ORDER BY r.number DESC LIMIT 1",
-        params, 1, read_rollup, rollup, error);
+        params, 1, hf_rollup_read, rollup, error);
 }
 
 enum hf_store_status hf_rollup_newest(struct hf_store *store, const char *segment, struct hf_rollup *rollup,
@@ -200,69 +201,6 @@ static enum hf_store_status list_windows(struct making *m)
 
 /* ---- its sums, meters and open reservations ----------------------------------------------------------------------- */
 
-/* Statements with many columns: in lines of their own. */
-/* clang-format off */
-static const char sums_sql[] =
-    "INSERT INTO rollup_sum (segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt,"
-    "    held_invocations, held_tokens_high, held_tokens_low, held_cost_high, held_cost_low,"
-    "    charged_invocations, charged_tokens_high, charged_tokens_low, charged_cost_high, charged_cost_low) "
-    "SELECT segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt, held_invocations,"
-    /* What the low halves have too much goes up. */
-    "    held_tokens_high + (held_tokens_low >> 32), held_tokens_low & 4294967295,"
-    "    held_cost_high + (held_cost_low >> 32), held_cost_low & 4294967295, charged_invocations,"
-    "    charged_tokens_high + (charged_tokens_low >> 32), charged_tokens_low & 4294967295,"
-    "    charged_cost_high + (charged_cost_low >> 32), charged_cost_low & 4294967295 "
-    "FROM (SELECT segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask,"
-    "        CAST(sum(rows_cnt) AS bigint) AS rows_cnt, CAST(sum(held_invocations) AS bigint) AS held_invocations,"
-    "        CAST(sum(held_tokens_high) AS bigint) AS held_tokens_high,"
-    "        CAST(sum(held_tokens_low) AS bigint) AS held_tokens_low,"
-    "        CAST(sum(held_cost_high) AS bigint) AS held_cost_high,"
-    "        CAST(sum(held_cost_low) AS bigint) AS held_cost_low,"
-    "        CAST(sum(charged_invocations) AS bigint) AS charged_invocations,"
-    "        CAST(sum(charged_tokens_high) AS bigint) AS charged_tokens_high,"
-    "        CAST(sum(charged_tokens_low) AS bigint) AS charged_tokens_low,"
-    "        CAST(sum(charged_cost_high) AS bigint) AS charged_cost_high,"
-    "        CAST(sum(charged_cost_low) AS bigint) AS charged_cost_low "
-    "    FROM (SELECT w.segment_id, w.number, w.window_kind, w.start_ms, s.tenant, s.team, s.key, s.bucket_mask,"
-    "            s.rows_cnt, s.held_invocations, s.held_tokens_high, s.held_tokens_low, s.held_cost_high,"
-    "            s.held_cost_low, s.charged_invocations, s.charged_tokens_high, s.charged_tokens_low,"
-    "            s.charged_cost_high, s.charged_cost_low "
-    "        FROM rollup_window w JOIN rollup_sum s ON s.segment_id = w.segment_id AND s.number = w.base"
-    "            AND s.window_kind = w.window_kind AND s.start_ms = w.start_ms "
-    "        WHERE w.segment_id = $1 AND w.number = $2 "
-    "        UNION ALL "
-    "        SELECT w.segment_id, w.number, w.window_kind, w.start_ms, r.tenant, r.team, r.key,"
-    "            r.bucket_mask & w.mask AS bucket_mask, 1 AS rows_cnt, r.held_invocations, r.held_tokens_high,"
-    "            r.held_tokens_low, r.held_cost_high, r.held_cost_low, r.charged_invocations,"
-    "            r.charged_tokens_high, r.charged_tokens_low, r.charged_cost_high, r.charged_cost_low "
-    "        FROM sum_row r JOIN rollup_window w ON w.segment_id = r.segment_id AND w.start_ms <= r.window_ms"
-    "            AND w.end_ms > r.window_ms AND (r.bucket_mask & w.mask) <> 0 "
-    "        WHERE r.segment_id = $1 AND w.number = $2 AND r.seq >= $3 AND r.seq < $4) AS part "
-    "    GROUP BY segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask) AS added";
-
-static const char meters_sql[] =
-    "INSERT INTO rollup_meter (segment_id, number, tenant, capability, model, requests, failures, degraded,"
-    "    reserved_micros, settled_micros) "
-    "SELECT $1, $2, tenant, capability, model, CAST(sum(requests) AS bigint), CAST(sum(failures) AS bigint),"
-    "    CAST(sum(degraded) AS bigint), CAST(sum(reserved_micros) AS bigint), CAST(sum(settled_micros) AS bigint) "
-    "FROM (SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros"
-    "    FROM meter_row WHERE segment_id = $1 AND seq >= $3 AND seq < $4 "
-    "    UNION ALL"
-    "    SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros"
-    "    FROM rollup_meter WHERE segment_id = $1 AND number = $5) AS part "
-    "GROUP BY tenant, capability, model";
-
-/* What is open: its rows hold one invocation in sum. */
-static const char open_sql[] =
-    "INSERT INTO rollup_open (segment_id, number, reservation_seq) "
-    "SELECT $1, $2, reservation_seq "
-    "FROM (SELECT reservation_seq, held_invocations FROM every_receipt"
-    "    WHERE segment_id = $1 AND seq >= $3 AND seq < $4 AND reservation_seq IS NOT NULL "
-    "    UNION ALL"
-    "    SELECT reservation_seq, 1 AS held_invocations FROM rollup_open WHERE segment_id = $1 AND number = $5) AS part "
-    "GROUP BY reservation_seq HAVING sum(held_invocations) > 0";
-/* clang-format on */
-
 static enum hf_store_status read_count(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
     uint64_t *sum = ctx;
@@ -278,9 +216,12 @@ static enum hf_store_status fill(struct making *m)
         const char *insert;
         unsigned params_cnt;
         const char *count;
-    } tables[] = {{sums_sql, 4, "SELECT count(*) FROM rollup_sum WHERE segment_id = $1 AND number = $2"},
-                  {meters_sql, 5, "SELECT count(*) FROM rollup_meter WHERE segment_id = $1 AND number = $2"},
-                  {open_sql, 5, "SELECT count(*) FROM rollup_open WHERE segment_id = $1 AND number = $2"}};
+    } tables[] = {{"INSERT INTO rollup_sum (" HF_ROLLUP_SUM_COLUMNS ") " HF_ROLLUP_SUMS, 4,
+                   "SELECT count(*) FROM rollup_sum WHERE segment_id = $1 AND number = $2"},
+                  {"INSERT INTO rollup_meter (" HF_ROLLUP_METER_COLUMNS ") " HF_ROLLUP_METERS, 5,
+                   "SELECT count(*) FROM rollup_meter WHERE segment_id = $1 AND number = $2"},
+                  {"INSERT INTO rollup_open (" HF_ROLLUP_OPEN_COLUMNS ") " HF_ROLLUP_OPEN, 5,
+                   "SELECT count(*) FROM rollup_open WHERE segment_id = $1 AND number = $2"}};
     struct hf_param params[5] = {
         hf_param_integer(m->store->segment_id), hf_param_integer((int64_t)m->made.number),
         hf_param_integer((int64_t)m->made.first_seq), hf_param_integer((int64_t)m->made.next_seq),

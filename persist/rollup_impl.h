@@ -14,6 +14,11 @@ enum hf_store_status hf_store_first_since(struct hf_store *store, int64_t segmen
 enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, struct hf_rollup *rollup,
                                   struct hf_store_error *error);
 
+/* A row of HF_ROLLUP_HEAD_COLUMNS, `r` being the table of rollups, into a struct hf_rollup. */
+#define HF_ROLLUP_HEAD_COLUMNS \
+    "r.number, r.epoch, r.first_seq, r.next_seq, r.end_ms, r.batch_number, r.parts_cnt, r.batch_digest, r.before, r.digest"
+enum hf_store_status hf_rollup_read(void *ctx, const struct hf_column *columns, unsigned cnt);
+
 /* The bits of a window kind's buckets on a path. */
 uint64_t hf_rollup_window_mask(enum hf_window window);
 

@@ -11,8 +11,8 @@
 
 const char *hf_verify_what_name(enum hf_verify_what what)
 {
-    static const char *const names[] = {"changed", "removed", "added",     "batch", "orphaned",
-                                        "uneven",  "renamed", "truncated", "schema"};
+    static const char *const names[] = {"changed", "removed", "added",     "batch",  "orphaned",
+                                        "uneven",  "renamed", "truncated", "rollup", "schema"};
 
     return (unsigned)what < sizeof(names) / sizeof(names[0]) ? names[what] : "?";
 }
@@ -268,6 +268,9 @@ static enum hf_store_status walk(struct hf_verify *v)
         found = true;
         v->segment = &v->names[i];
         status = hf_verify_segment(v);
+        if (status == HF_STORE_OK) {
+            status = hf_verify_rollups(v);
+        }
         v->segment = NULL;
     }
     if (status == HF_STORE_OK && !found) {

@@ -22,7 +22,8 @@ enum hf_verify_what {
     HF_VERIFY_UNEVEN,   /* the receipts of a reservation hold more or less than can be: closed twice */
     HF_VERIFY_RENAMED, /* nothing of a segment holds under its name, and all of its chain does among itself */
     HF_VERIFY_TRUNCATED, /* the head that was kept elsewhere is not in the chain */
-    HF_VERIFY_SCHEMA     /* triggers, rights or tables are not those of this build */
+    HF_VERIFY_ROLLUP, /* a rollup is not what its digest says, not in its chain, or not what its receipts add up to */
+    HF_VERIFY_SCHEMA /* triggers, rights or tables are not those of this build */
 };
 
 /* "changed", "removed", ... */
@@ -56,6 +57,7 @@ struct hf_verify_options {
     /* The end of each chain that was walked, whatever was found; NULL: none. held: nothing was found in it. */
     void (*head)(void *ctx, const char *segment, const struct hf_store_batch *last, bool held);
     void *ctx;
+    bool rollups;       /* add up what every rollup sums, too; their digests are recomputed in any case */
     uint64_t page_rows; /* rows asked for at once; 0: 200,000 */
 };
 
@@ -63,6 +65,7 @@ struct hf_verify_report {
     uint64_t segments_cnt;
     uint64_t batches_cnt;
     uint64_t receipts_cnt; /* rows put aside included */
+    uint64_t rollups_cnt;
     uint64_t findings_cnt;
     /* No findings, but worth knowing. */
     uint64_t open_cnt;      /* reservations that are not closed */

@@ -156,6 +156,11 @@ enum hf_store_status hf_verify_refer(struct hf_verify *v, const struct hf_column
 /* Asks the store for the reservations that were not remembered. */
 enum hf_store_status hf_verify_ask(struct hf_verify *v);
 
+/* ---- verify_rollup.c ---- */
+
+/* The rollups of v->segment. */
+enum hf_store_status hf_verify_rollups(struct hf_verify *v);
+
 /* ---- verify_schema.c ---- */
 
 enum hf_store_status hf_verify_schema(struct hf_verify *v);

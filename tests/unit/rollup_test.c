@@ -2,6 +2,7 @@
 /* Rollups: two stores with the same receipts, one of them rolled up at random places, always say the same. */
 #include "core/window.h"
 #include "persist/rollup.h"
+#include "persist/verify.h"
 #include "tests/support/store_cases.h"
 
 #include <inttypes.h>
@@ -383,6 +384,94 @@ static void a_rollup_of_another_chain_is_not_used(void **state)
     pair_close(&pair);
 }
 
+/* ---- attacks -------------------------------------------------------------------------------------------------------- */
+
+static void count_finding(void *ctx, const struct hf_verify_finding *finding)
+{
+    unsigned *cnt = ctx;
+
+    if (finding->what == HF_VERIFY_ROLLUP) {
+        (*cnt)++;
+    }
+}
+
+/* Findings about rollups after a change by SQL, made as the owner of the file. */
+static unsigned findings_after(struct pair *pair, const char *sql, bool add_up)
+{
+    const struct hf_store_options reader = {.role = HF_STORE_READER};
+    unsigned cnt = 0;
+    const struct hf_verify_options options = {.finding = count_finding, .ctx = &cnt, .rollups = add_up};
+    struct hf_verify_report report;
+    struct hf_store_error error = {""};
+    struct hf_store *store = NULL;
+    static const char *const tables[] = {"rollup",       "rollup_window", "rollup_sum",
+                                         "rollup_meter", "rollup_open",   "receipt"};
+    char command[4096];
+    const char *file = pair->urls[1] + strlen("sqlite:");
+    size_t len = (size_t)snprintf(command, sizeof(command), "cp '%s' '%s.copy' && sqlite3 '%s.copy' \"", file,
+                                  file, file);
+
+    hf_store_disconnect(pair->stores[1]); /* so that the file is whole */
+    for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]); i++) {
+        len +=
+            (size_t)snprintf(command + len, sizeof(command) - len,
+                             "DROP TRIGGER %s_no_update; DROP TRIGGER %s_no_delete; ", tables[i], tables[i]);
+    }
+    (void)snprintf(command + len, sizeof(command) - len, "%s\"", sql);
+    assert_int_equal(system(command), 0);
+    (void)snprintf(command, sizeof(command), "sqlite:%s.copy", file);
+    if (hf_store_open(command, &reader, &store, &error) != HF_STORE_OK ||
+        hf_verify(store, &options, &report, &error) != HF_STORE_OK) {
+        fail_msg("%s", error.text);
+    }
+    assert_true(report.rollups_cnt > 0);
+    hf_store_close(store);
+    return cnt;
+}
+
+static void every_change_of_a_rollup_is_found(void **state)
+{
+    static const char *const changes[] = {
+        "UPDATE rollup SET end_ms = end_ms + 1 WHERE number = 2",
+        "UPDATE rollup SET next_seq = next_seq + 1 WHERE number = 2",
+        "UPDATE rollup SET digest = zeroblob(32) WHERE number = 2",
+        "UPDATE rollup SET batch_digest = zeroblob(32) WHERE number = 2",
+        "DELETE FROM rollup WHERE number = 2",
+        "UPDATE rollup_sum SET charged_cost_low = charged_cost_low - 1 WHERE number = 3 AND window_kind = 'month'",
+        "UPDATE rollup_sum SET team = team || 'x' WHERE number = 3 AND window_kind = 'month'",
+        "DELETE FROM rollup_sum WHERE number = 3 AND window_kind = 'lifetime'",
+        "UPDATE rollup_window SET base = NULL WHERE number = 3 AND window_kind = 'lifetime'",
+        "UPDATE rollup_meter SET settled_micros = 0 WHERE number = 1",
+        "DELETE FROM rollup_open WHERE number = 3",
+        "INSERT INTO rollup_open (segment_id, number, reservation_seq) VALUES (1, 2, 1000000)",
+    };
+    struct pair pair;
+    struct world world = {.seed = 21, .now_ms = UINT64_C(1790000000000)};
+    struct hf_rollup made = {.number = 0};
+
+    (void)state;
+    assert_true(pair_open(&pair, false));
+    for (unsigned i = 0; i < 4; i++) {
+        for (unsigned b = 0; b < 4; b++) {
+            commit_batch(&pair, &world);
+        }
+        roll_up(&pair, HF_ROLLUP_ROWS_MAX, &made);
+    }
+    assert_int_equal(findings_after(&pair, "SELECT 1 WHERE 0;", true), 0);
+    for (size_t i = 0; i < sizeof(changes) / sizeof(changes[0]); i++) {
+        if (findings_after(&pair, changes[i], false) == 0) {
+            fail_msg("not found: %s", changes[i]);
+        }
+    }
+    /* A receipt that is changed after its rollup: its own digest tells, and so do the sums. */
+    assert_int_equal(
+        findings_after(&pair, "UPDATE receipt SET charged_cost_micros = 1 WHERE kind = 'settlement'", false),
+        0);
+    assert_true(findings_after(&pair, "UPDATE receipt SET charged_cost_micros = 1 WHERE kind = 'settlement'",
+                               true) >= 4);
+    pair_close(&pair);
+}
+
 static int make_scratch(void **state)
 {
     (void)state;
@@ -405,6 +494,7 @@ int main(void)
         cmocka_unit_test(it_is_due_by_rows_and_by_its_own_size),
         cmocka_unit_test(there_is_nothing_to_roll_up_twice),
         cmocka_unit_test(a_rollup_of_another_chain_is_not_used),
+        cmocka_unit_test(every_change_of_a_rollup_is_found),
         cmocka_unit_test(a_rolled_up_store_says_the_same_in_sqlite),
         cmocka_unit_test(a_rolled_up_store_says_the_same_in_postgres),
     };

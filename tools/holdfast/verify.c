@@ -19,7 +19,7 @@
 
 static const char help[] =
     "Usage: holdfast verify [URL] [--segment NAME] [--head FILE|DIGEST] [--print-head]\n"
-    "                       [--json] [--progress]\n"
+    "                       [--rollups] [--json] [--progress]\n"
     "\n"
     "Walks a store and says what is not as it was written: receipts that were changed,\n"
     "removed, added or put into another order, batches that do not follow each other,\n"
@@ -34,6 +34,8 @@ static const char help[] =
     "  --head DIGEST   the digest alone, 64 hexadecimal digits\n"
     "  --print-head    print the head of each segment that holds, and findings on standard\n"
     "                  error\n"
+    "  --rollups       add up again what every rollup sums; without it, their digests and their\n"
+    "                  chain are looked at\n"
     "  --json          a JSON object a line: each finding, then the summary\n"
     "  --progress      tell progress on standard error, also where that is no terminal\n"
     "  --help          this text\n"
@@ -42,7 +44,7 @@ static const char help[] =
 
 struct look {
     const char *url, *segment, *head;
-    bool print_head, json, progress, help;
+    bool print_head, rollups, json, progress, help;
     bool live;        /* a progress line stands on the terminal */
     FILE *to;         /* findings */
     uint64_t shown;   /* findings of the present segment that were printed */
@@ -166,6 +168,7 @@ static void summary_json(struct look *look, const char *store, const struct hf_v
     hf_json_out_amount(out, "segments", report->segments_cnt);
     hf_json_out_amount(out, "batches", report->batches_cnt);
     hf_json_out_amount(out, "receipts", report->receipts_cnt);
+    hf_json_out_amount(out, "rollups", report->rollups_cnt);
     hf_json_out_amount(out, "open", report->open_cnt);
     hf_json_out_amount(out, "conflicts", report->conflicts_cnt);
     hf_json_out_amount(out, "put_aside", report->aside_cnt);
@@ -177,8 +180,9 @@ static void summary(struct look *look, const char *store, const struct hf_verify
 {
     (void)fprintf(look->to, "store      %s\n", store);
     (void)fprintf(look->to,
-                  "read       %" PRIu64 " receipts in %" PRIu64 " batches of %" PRIu64 " segments\n",
-                  report->receipts_cnt, report->batches_cnt, report->segments_cnt);
+                  "read       %" PRIu64 " receipts in %" PRIu64 " batches of %" PRIu64 " segments, %" PRIu64
+                  " rollups\n",
+                  report->receipts_cnt, report->batches_cnt, report->segments_cnt, report->rollups_cnt);
     (void)fprintf(look->to,
                   "open       %" PRIu64 " reservations\n"
                   "conflicts  %" PRIu64 " stored, %" PRIu64 " put aside; %" PRIu64
@@ -208,6 +212,7 @@ static int walk(struct look *look, struct hf_store *store, const struct hf_verif
         .finding = found,
         .progress = look->progress ? progressed : NULL,
         .head = ended,
+        .rollups = look->rollups,
         .ctx = look,
     };
     struct hf_verify_report report;
@@ -270,6 +275,9 @@ static int read_option(struct look *look, int option)
     case 'p':
         look->print_head = true;
         return HF_EXIT_OK;
+    case 'r':
+        look->rollups = true;
+        return HF_EXIT_OK;
     case 'j':
         look->json = true;
         return HF_EXIT_OK;
@@ -290,6 +298,7 @@ int hf_cmd_verify(int argc, char **argv)
         {"segment", required_argument, NULL, 's'},
         {"head", required_argument, NULL, 'd'},
         {"print-head", no_argument, NULL, 'p'},
+        {"rollups", no_argument, NULL, 'r'},
         {"json", no_argument, NULL, 'j'},
         {"progress", no_argument, NULL, 'g'},
         HF_OPTION_HELP,
