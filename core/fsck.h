@@ -134,8 +134,8 @@ int hf_fsck_repair(struct hf_segment *seg, const struct hf_owner *own, const str
 const char *hf_fsck_kind_name(enum hf_fsck_kind kind);
 const char *hf_fsck_severity_name(enum hf_fsck_severity severity);
 
-/* Where an item is, by names: "team acme/content, month cost_micros (window 681), slot 12 (call-7)". Returns text. */
-const char *hf_fsck_where(const struct hf_segment *seg, const struct hf_fsck_item *item, char *text,
-                          size_t text_bytes);
+/* Where an item is, by names: "team acme/content, month cost_micros (window 681), slot 12 (call-7)". Returns buffer. */
+const char *hf_fsck_where(const struct hf_segment *seg, const struct hf_fsck_item *item, char *buffer,
+                          size_t buffer_bytes);
 
 #endif

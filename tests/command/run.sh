@@ -65,7 +65,7 @@ says 'holdfast '
 expect 2 "$holdfast" stats
 warns "did you mean 'status'?"
 expect 2 "$holdfast" '%s%n'
-for command in run check status usage store trace-gen; do
+for command in run check status usage fsck store trace-gen; do
     expect 0 "$holdfast" "$command" --help
     says "Usage: holdfast $command"
     cp "$folder/out" "$folder/help"
@@ -173,6 +173,8 @@ says "$store"
 expect 0 "$holdfast" store init "$store"
 expect 0 "$holdfast" store init
 says "sqlite:$XDG_STATE_HOME/holdfast/holdfast.db"
+expect 1 "$holdfast" store init "sqlite:$folder/nowhere/kept.db"
+warns "there is no folder $folder/nowhere"
 expect 2 "$holdfast" store make "$store"
 expect 2 "$holdfast" store init ftp://nowhere
 expect 1 "$holdfast" store show 'postgresql://gate:s3cret@127.0.0.1:1/quota'

@@ -41,6 +41,8 @@ static const char *state_name(uint32_t state)
         return "superseded (another segment took over its name)";
     case HF_SEGMENT_CLOSED:
         return "closed";
+    case HF_SEGMENT_REPAIR:
+        return "being repaired, or a repair was cut off: run `holdfast fsck --repair` again";
     default:
         return "being built";
     }
@@ -82,7 +84,9 @@ static void print_identity(const struct hf_segment *seg, uint32_t state)
 
     (void)printf("segment    %.64s%s%s\n", hdr->hdr_segment_name, seg->path[0] == '\0' ? "" : " at ",
                  seg->path);
-    (void)printf("state      %s\n", state_name(state));
+    (void)printf(
+        "state      %s\n",
+        state_name(hf_load_rlx_u32(&hdr->hdr_state) == HF_SEGMENT_REPAIR ? HF_SEGMENT_REPAIR : state));
     (void)printf("epoch      %" PRIu64 "\n", hdr->hdr_epoch);
     (void)printf("build      layout %016" PRIx64 ", version %" PRIu32 ", holdfast " HF_VERSION "\n",
                  hdr->hdr_fingerprint, hdr->hdr_version);
