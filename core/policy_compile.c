@@ -513,7 +513,7 @@ uint32_t hf_policy_intern(struct hf_segment *seg, const char *text, uint32_t byt
     }
     if (policy != NULL) {
         uint32_t name = hf_lookup_find(seg, policy, HF_LOOKUP_NAME, 0, text, bytes);
-        if (name != HF_SHM_NONE) {
+        if (name < seg->names_max) { /* a damaged table may name anything */
             return name;
         }
     }

@@ -215,7 +215,9 @@ static uint32_t intern(struct hf_publish *publish, const struct hf_name *name)
     struct hf_segment *seg = publish->seg;
     uint32_t at = (uint32_t)hf_name_hash(name->bytes, name->len, seg->hash_seed) & publish->names_mask;
 
-    for (; publish->names[at] != 0; at = (at + 1) & publish->names_mask) { /* at most half full: it ends */
+    /* At most half full; in a damaged segment, whose names change, a name may come again and again: once round is enough. */
+    for (uint32_t left = publish->names_mask; publish->names[at] != 0 && left > 0;
+         at = (at + 1) & publish->names_mask, left--) {
         const struct hf_shm_name *there = &seg->names[publish->names[at] - 1];
 
         if (hf_name_is(name, there->name_text, there->name_bytes)) {
