@@ -77,6 +77,7 @@ struct stress_board {
     uint32_t
         fuse_ns[STRESS_PLACES]; /* not 0: the kernel sends fuse_signal so long after the worker has lit it */
     uint32_t fuse_signal[STRESS_PLACES];
+    uint32_t fuse_number[STRESS_PLACES]; /* of this fuse: a new one is lit beside one that has burnt */
     uint32_t lives[STRESS_PLACES][STRESS_PLACES]; /* for a worker: the lives of all when it was made */
     uint64_t operations;                          /* of rounds before */
     uint64_t views;                  /* whole views of a tenant at one instant that the sampler took */

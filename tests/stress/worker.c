@@ -26,7 +26,8 @@ struct worker {
     struct holdfast_segment *segment;
     struct holdfast *handle;
     uint64_t recent[16]; /* made by this process last */
-    uint32_t burning;    /* operations since a fuse was lit; 0: none is */
+    uint32_t burning;    /* operations since the fuse of this number was lit */
+    uint32_t fuse_number;
     timer_t fuse;
 };
 
@@ -364,22 +365,25 @@ static bool light_fuse(struct worker *worker)
     struct sigevent event = {.sigev_notify = SIGEV_SIGNAL, .sigev_signo = (int)board->fuse_signal[p]};
 
     if (fuse_ns == 0) {
-        if (worker->burning != 0) { /* it was stopped, and goes on */
-            worker->burning = 0;
-            (void)timer_delete(worker->fuse);
-        }
         return false;
     }
     if (board->done[p] < STRESS_WARM) {
         return true;
     }
-    if (worker->burning == 0 && (timer_create(CLOCK_MONOTONIC, &event, &worker->fuse) != 0 ||
-                                 timer_settime(worker->fuse, 0, &when, NULL) != 0)) {
-        stress_wrong(board, "a worker has no timer");
-        _exit(3);
+    if (worker->fuse_number != board->fuse_number[p]) {
+        worker->fuse_number = board->fuse_number[p];
+        worker->burning = 0;
+        if (timer_create(CLOCK_MONOTONIC, &event, &worker->fuse) != 0 ||
+            timer_settime(worker->fuse, 0, &when, NULL) != 0) {
+            stress_wrong(board, "a worker has no timer");
+            _exit(3);
+        }
     }
     if (++worker->burning > FUSE_OPS) {
         (void)usleep(1000); /* a busy machine: it comes */
+        if (worker->burning > 2 * FUSE_OPS) {
+            (void)raise((int)board->fuse_signal[p]);
+        }
     }
     return true;
 }
