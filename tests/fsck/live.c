@@ -282,6 +282,31 @@ static void repair_with_kills(struct hf_segment *seg, const struct place *place,
                  killed, within);
 }
 
+/* No daemon starts on a repair that was cut off; one goes on after it; and a segment made anew from the store is clean. */
+static void go_on(struct hf_segment *seg, struct place *place)
+{
+    struct hf_error err;
+
+    hf_segment_set_state(seg, HF_SEGMENT_REPAIR);
+    place_spawn_daemon(place);
+    if (place_end_of_daemon(place) != 2) {
+        die("a daemon started on a repair that was cut off");
+    }
+    expect_repair(place, -1, "the repair of what was cut off");
+    place_start_daemon(place);
+    place_stop_daemon(place);
+    expect_clean(seg, "after the daemon went on");
+    hf_segment_detach(seg);
+    (void)remove(place->segment);
+    place_start_daemon(place);
+    place_stop_daemon(place);
+    if (hf_segment_attach(place->segment, seg, &err) != HF_OK) {
+        die("%s", err.text);
+    }
+    expect_clean(seg, "after the segment was made anew from the store");
+    expect_exact(seg, place);
+}
+
 int main(int argc, char **argv)
 {
     const char *told = getenv("HOLDFAST_SEED");
@@ -313,11 +338,9 @@ int main(int argc, char **argv)
     expect_repair(&place, 0, "the second repair");
     expect_clean(&seg, "after the repair");
     expect_exact(&seg, &place);
-    repair_with_kills(&seg, &place, row, is_long ? 60 : 8);
+    repair_with_kills(&seg, &place, row, is_long ? 60 : 5);
     expect_exact(&seg, &place);
-    place_start_daemon(&place);
-    place_stop_daemon(&place);
-    expect_clean(&seg, "after the daemon went on");
+    go_on(&seg, &place);
     hf_segment_detach(&seg);
     place_remove(&place);
     return 0;

@@ -194,6 +194,14 @@ void place_spawn_daemon(struct place *place)
     }
 }
 
+int place_end_of_daemon(struct place *place)
+{
+    int status = end(place->daemon);
+
+    place->daemon = 0;
+    return status;
+}
+
 void place_kill_daemon(struct place *place)
 {
     (void)kill(place->daemon, SIGKILL);

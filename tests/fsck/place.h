@@ -26,7 +26,9 @@ void place_remove(struct place *place);
 /* Starts the daemon and waits until the segment is ready. Stops it by SIGTERM: everything is committed then. */
 void place_start_daemon(struct place *place);
 void place_spawn_daemon(struct place *place); /* only starts it */
-void place_kill_daemon(struct place *place);  /* SIGKILL */
+/* The exit status of a daemon that is to refuse. */
+int place_end_of_daemon(struct place *place);
+void place_kill_daemon(struct place *place); /* SIGKILL */
 void place_stop_daemon(struct place *place);
 
 /* Runs `holdfast` with these arguments (NULL at the end), output to the file. The exit status. */
