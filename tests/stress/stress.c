@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define ROUND_KILLS  500U
-#define KILLS_QUICK  1000U
+#define KILLS_QUICK  500U
 #define KILLS_LONG   3000U  /* 12,000 in the four configurations */
 #define PATIENCE_MS  60000U /* for a busy machine; nothing is decided by time */
 #define STOPPED_MAX  12U    /* steps a process stays stopped at most */
@@ -322,7 +322,7 @@ static void play(struct stress *stress, uint64_t kills)
     uint64_t round = 0;
 
     while (stress->kills < kills && stress->board->violations == 0) {
-        uint64_t until = stress->kills + ROUND_KILLS;
+        uint64_t until = kills < stress->kills + ROUND_KILLS ? kills : stress->kills + ROUND_KILLS;
 
         for (uint32_t i = 0; i < STRESS_PLACES; i++) {
             stress->lives[i]++; /* nobody knows an id of the round before */
