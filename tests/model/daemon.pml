@@ -30,7 +30,11 @@
 #endif
 #define RETIRE(s)      (FINAL(st_state[s]) && !OWES(s) && CLAIMABLE(s)) /* its horizon is over, or slots run short: at any time */
 #define LOOK(s)        (dirty[s] || SWEEP(s) || REAP(s) || RETIRE(s))
+#ifdef MUTANT_RETURN_HALF
+#define RETURNABLE(s)  (c_owner[s] != 0 && dead[c_owner[s]])
+#else
 #define RETURNABLE(s)  (c_owner[s] != 0 && dead[c_owner[s]] && !HALF(s))
+#endif
 #define BIT_MISSING(s) (c_owner[s] == 0 && st_state[s] == S_FREE && !c_free[s])
 
 #define GONE(p)  (fin[p] || dead[p])

@@ -282,7 +282,9 @@ active proctype killer()
 end:
     do
     :: kills > 0 && !fin[1] && !dead[1] -> atomic { dead[1] = 1; kills-- }
+#if NP > 1
     :: kills > 0 && !fin[2] && !dead[2] -> atomic { dead[2] = 1; kills-- }
+#endif
 #if NP > 2
     :: kills > 0 && !fin[3] && !dead[3] -> atomic { dead[3] = 1; kills-- }
 #endif

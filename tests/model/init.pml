@@ -57,7 +57,7 @@ init
 #endif
         do
         :: i < NOPS -> ask(i, OPS1, 1); i++
-        :: i >= NOPS && i < 2 * NOPS -> ask(i, OPS2, 2); i++
+        :: i >= NOPS && i < 2 * NOPS && i < NP * NOPS -> ask(i, OPS2, 2); i++
         :: i >= 2 * NOPS && i < NP * NOPS -> ask(i, OPS3, 2); i++
         :: i >= NP * NOPS -> break
         od;
