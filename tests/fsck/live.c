@@ -338,7 +338,7 @@ int main(int argc, char **argv)
     expect_repair(&place, 0, "the second repair");
     expect_clean(&seg, "after the repair");
     expect_exact(&seg, &place);
-    repair_with_kills(&seg, &place, row, is_long ? 60 : 5);
+    repair_with_kills(&seg, &place, row, is_long ? 25 : 5);
     expect_exact(&seg, &place);
     go_on(&seg, &place);
     hf_segment_detach(&seg);

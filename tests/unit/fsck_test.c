@@ -275,6 +275,47 @@ static void the_dead_are_notes(void **state)
     hf_test_quota_free(&quota);
 }
 
+/* Between the marks of a batch and its publication the two do not add up: never an alarm, only not checked. */
+static void a_half_published_batch_is_not_judged(void **state)
+{
+    struct hf_test_quota quota;
+    struct found found;
+
+    (void)state;
+    fill(&quota);
+    struct hf_shm_slot *slot = slot_of(&quota, "settled");
+    struct hf_shm_batch *batch = &quota.seg->batches[1];
+    uint64_t marks =
+        hf_persisted_make(hf_st_gen(slot->slot_st), 0, HF_PERSISTED_RESERVATION | HF_PERSISTED_CLOSING);
+
+    batch->bat_entries_cnt = 1;
+    batch->bat_rows_cnt = 2;
+    batch->bat_entries[0] = (struct hf_shm_batch_entry){
+        .bat_slot = hf_persisted_make(hf_st_gen(slot->slot_st), 0, 0) | hf_test_slot(&quota, "settled"),
+        .bat_persisted = marks};
+    batch->bat_number = 1;
+    assert_clean(quota.seg); /* announced, nothing marked */
+    slot->slot_persisted = marks;
+    struct hf_fsck_result result = check(quota.seg, &found);
+
+    assert_int_equal(result.damage, 0);
+    assert_true(result.sums_busy > 0);
+    assert_true(count(&found, HF_FSCK_NOT_CHECKED, HF_FSCK_NOTE) > 0);
+    /* Counted as committed and still not published: now it is damage, in both directions of the same rule. */
+    quota.seg->header->hdr_batch_number = 1;
+    batch->bat_number = 0;
+    result = check(quota.seg, &found);
+    assert_true(count(&found, HF_FSCK_BUCKET_VALUE, HF_FSCK_DAMAGE) > 0);
+    /* A daemon that starts says that it is about to publish. */
+    for (uint32_t row = 0; row < quota.seg->rows_cnt; row++) {
+        quota.seg->published[row].pub_seq |= 1U;
+    }
+    result = check(quota.seg, &found);
+    assert_int_equal(result.damage, 0);
+    assert_true(result.sums_busy > 0);
+    hf_test_quota_free(&quota);
+}
+
 /* ---- damage ------------------------------------------------------------------------------------------------------------ */
 
 typedef void plant_fn(struct hf_test_quota *quota);
@@ -892,6 +933,7 @@ int main(void)
         cmocka_unit_test(a_half_applied_operation_is_clean),
         cmocka_unit_test(a_reserve_without_its_word_is_clean),
         cmocka_unit_test(the_dead_are_notes),
+        cmocka_unit_test(a_half_published_batch_is_not_judged),
         cmocka_unit_test(each_damage_is_found_and_named),
         cmocka_unit_test(a_wrong_value_is_told_exactly),
         cmocka_unit_test(what_can_be_proved_is_mended_once),
