@@ -1,4 +1,5 @@
 /* The store in PostgreSQL: the fence for a whole batch in one question, and rows by binary COPY. */
+#include "persist/escape.h"
 #include "persist/postgres_impl.h"
 
 #include <stdio.h>
@@ -367,6 +368,20 @@ enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_
                                         struct hf_store_error *error)
 {
     struct insertion in = {.store = store, .batch_number = batch->number, .report = report, .error = error};
+    enum hf_store_status status = HF_STORE_OK;
 
-    return insert_some(&in, rows, cnt);
+    for (size_t from = 0; from < cnt && status == HF_STORE_OK;) {
+        size_t until = from;
+
+        while (until < cnt && !rows[until].escaped) {
+            until++;
+        }
+        if (until > from) {
+            status = insert_some(&in, rows + from, until - from);
+        } else {
+            status = put_aside(&in, &rows[until++], hf_escape_reason);
+        }
+        from = until;
+    }
+    return status;
 }

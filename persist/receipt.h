@@ -191,6 +191,7 @@ struct hf_receipt {
     uint8_t digest[HF_DIGEST_BYTES]; /* all: filled in by hf_store_commit */
 
     enum hf_receipt_fate fate; /* no column */
+    bool escaped; /* no column: hf_escape_row changed a name or text; goes to the table of conflicts */
 };
 
 /* The number of a bucket's bit. layer: HF_LAYER_KEY, TEAM or TENANT. */

@@ -1,4 +1,5 @@
 /* The store in SQLite: transactions, the fence, and rows by prepared inserts. */
+#include "persist/escape.h"
 #include "persist/sqlite_impl.h"
 
 #include <stdio.h>
@@ -173,7 +174,7 @@ static bool refused(int rc)
 }
 
 static enum hf_store_status put_aside(struct hf_store *store, const struct hf_store_batch *batch,
-                                      struct hf_receipt *row, struct hf_store_report *report,
+                                      struct hf_receipt *row, const char *why, struct hf_store_report *report,
                                       struct hf_store_error *error)
 {
     struct hf_sqlite *sqlite = hf_sqlite_of(store);
@@ -181,7 +182,7 @@ static enum hf_store_status put_aside(struct hf_store *store, const struct hf_st
     enum hf_store_status status = HF_STORE_OK;
     int rc;
 
-    snprintf(refusal, sizeof(refusal), "%s", sqlite3_errmsg(sqlite->db));
+    snprintf(refusal, sizeof(refusal), "%s", why);
     if (sqlite->insert_aside == NULL) {
         status = prepare_insert(store, true, &sqlite->insert_aside, error);
     }
@@ -211,12 +212,15 @@ enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_st
         status = prepare_insert(store, false, &sqlite->insert, error);
     }
     for (size_t i = 0; i < cnt && status == HF_STORE_OK; i++) {
-        int rc = insert_row(store, sqlite->insert, &rows[i], batch->number, NULL);
+        int rc =
+            rows[i].escaped ? SQLITE_OK : insert_row(store, sqlite->insert, &rows[i], batch->number, NULL);
 
-        if (rc == SQLITE_OK) {
+        if (rows[i].escaped) {
+            status = put_aside(store, batch, &rows[i], hf_escape_reason, report, error);
+        } else if (rc == SQLITE_OK) {
             rows[i].fate = rows[i].fate == HF_FATE_NONE ? HF_FATE_STORED : rows[i].fate;
         } else if (refused(rc)) {
-            status = put_aside(store, batch, &rows[i], report, error);
+            status = put_aside(store, batch, &rows[i], sqlite3_errmsg(sqlite->db), report, error);
         } else {
             status = hf_sqlite_fail(store, rc, "inserting a receipt", error);
         }

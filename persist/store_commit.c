@@ -1,4 +1,5 @@
 /* Committing a batch: chain, fence, references and digests, the same for every store. */
+#include "persist/escape.h"
 #include "persist/store_impl.h"
 
 #include <inttypes.h>
@@ -185,8 +186,8 @@ static void refer(struct attempt *a, size_t i)
         memset(row->reservation_digest, 0, HF_DIGEST_BYTES);
         if (entry->newest != 0 || lookup->found) {
             row->conflict = true;
-            row->fate = HF_FATE_CONFLICT;
-            a->report->conflicts_cnt++;
+            row->fate = row->escaped ? HF_FATE_NONE : HF_FATE_CONFLICT;
+            a->report->conflicts_cnt += row->fate == HF_FATE_CONFLICT;
         }
         entry->newest = i + 1;
     } else if (entry->newest != 0) {
@@ -483,6 +484,7 @@ enum hf_store_status hf_store_commit(struct hf_store *store, struct hf_store_bat
         memcpy(saved[i].reservation_digest, rows[i].reservation_digest, HF_DIGEST_BYTES);
         saved[i].conflict = rows[i].conflict;
         rows[i].fate = HF_FATE_NONE;
+        hf_escape_row(&rows[i]);
     }
     status = attempt(&a);
     if (status != HF_STORE_OK && status != HF_STORE_UNKNOWN) {

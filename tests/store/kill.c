@@ -1,6 +1,6 @@
 /* Real daemon, real workers, SIGKILL at random: what the workers were told is in the store, once, and nothing else.
  *
- *   store_kill --daemon PATH --store sqlite|postgres [--seconds N] [--seed N]
+ *   store_kill --daemon PATH --store sqlite|postgres [--seconds N] [--seed N] [--kills N]
  *
  * Workers note each operation in shared memory before it (it may have happened) and after it (it has). At the end every note
  * is compared with the receipts; sums of the store with the buckets of the segment; and all of it again after the segment
@@ -22,7 +22,8 @@
 #include <unistd.h>
 
 #define WORKERS     3U
-#define NOTES_MAX   60000U /* per worker */
+#define NOTES_MAX   300000U /* per worker */
+#define KILLS_LONG  500U    /* of the daemon, on each store: with HOLDFAST_LONG=1 */
 #define TTL_MS      700U
 #define PATIENCE_MS 90000U /* for a busy machine; nothing is decided by time */
 #define CLOSE_NONE  0U
@@ -68,6 +69,7 @@ struct test {
     struct stored *stored;
     uint64_t random;
     uint32_t daemon_kills;
+    uint32_t kills_wanted; /* 0: as many as the seconds allow */
     uint32_t worker_kills;
     uint32_t wrong;
 };
@@ -307,7 +309,8 @@ static void play(struct test *test, uint64_t seconds)
 {
     uint64_t until = hf_clock_mono_fine_ms() + seconds * 1000;
 
-    while (hf_clock_mono_fine_ms() < until) {
+    while (test->kills_wanted != 0 ? test->daemon_kills < test->kills_wanted
+                                   : hf_clock_mono_fine_ms() < until) {
         pause_ms(10 + draw(&test->random, 250));
         if (draw(&test->random, 4) == 0) {
             uint32_t worker = (uint32_t)draw(&test->random, WORKERS);
@@ -617,9 +620,16 @@ int main(int argc, char **argv)
     struct test test = {.random = 88172645463325252ULL};
     const char *kind = "sqlite";
     uint64_t seconds = 8;
-    uint64_t seed = (uint64_t)getpid();
+    const char *given = getenv("HOLDFAST_SEED");
     const char *longer = getenv("HOLDFAST_LONG");
+    uint64_t seed = (uint64_t)getpid();
 
+    if (given != NULL) {
+        seed = strtoull(given, NULL, 10);
+    }
+    if (longer != NULL && longer[0] == '1') {
+        test.kills_wanted = KILLS_LONG;
+    }
     for (int i = 1; i + 1 < argc; i += 2) {
         if (strcmp(argv[i], "--daemon") == 0) {
             test.daemon_path = argv[i + 1];
@@ -629,13 +639,14 @@ int main(int argc, char **argv)
             seconds = strtoull(argv[i + 1], NULL, 10);
         } else if (strcmp(argv[i], "--seed") == 0) {
             seed = strtoull(argv[i + 1], NULL, 10);
+        } else if (strcmp(argv[i], "--kills") == 0) {
+            test.kills_wanted = (uint32_t)strtoul(argv[i + 1], NULL, 10);
         }
     }
     if (test.daemon_path == NULL) {
         (void)fprintf(stderr, "store_kill: --daemon is missing\n");
         return 2;
     }
-    seconds = longer != NULL && longer[0] == '1' ? seconds * 10 : seconds;
     test.random ^= seed * 0x9e3779b97f4a7c15ULL;
     prepare(&test);
     int status = make_store(&test, kind);
@@ -655,8 +666,8 @@ int main(int argc, char **argv)
         (void)waitpid(test.workers[i], NULL, 0);
     }
     check(&test);
-    (void)printf("store_kill: %u reservations, %u kills of the daemon, %u of workers, %u wrong (seed %" PRIu64
-                 ")\n",
+    (void)printf("totals: %u reservations, %u kills of the daemon, %u of workers, %u wrong "
+                 "(run again with HOLDFAST_SEED=%" PRIu64 ")\n",
                  test.board->used[0] + test.board->used[1] + test.board->used[2], test.daemon_kills,
                  test.worker_kills, test.wrong, seed);
     clean(&test);

@@ -220,6 +220,34 @@ static void others_in_the_file(void **state)
     rig_check(&t.rig);
 }
 
+/* Each wait is drawn between half and all of what doubles from 50 ms to 5 s, so that many daemons do not come back at once. */
+static void waits_are_drawn(void **state)
+{
+    sqlite3 *other = NULL;
+    uint64_t least = UINT64_MAX;
+    uint64_t most = 0;
+    uint64_t due = 50;
+
+    (void)state;
+    assert_int_equal(sqlite3_open(t.rig.daemon.store_url + strlen("sqlite:"), &other), SQLITE_OK);
+    assert_int_equal(sqlite3_exec(other, "BEGIN IMMEDIATE", NULL, NULL, NULL), SQLITE_OK);
+    rig_step(&t.rig);
+    for (int i = 0; i < 24; i++) {
+        assert_int_equal(rig_cycle(&t.rig), HF_DRAIN_WAITING);
+        uint64_t wait = hf_drain_next_try_ms(hf_serve_drain(t.rig.daemon.serve)) - t.rig.mono_ms;
+
+        assert_in_range(wait, due / 2, due);
+        if (due == 5000) {
+            least = wait < least ? wait : least;
+            most = wait > most ? wait : most;
+        }
+        due = due * 2 < 5000 ? due * 2 : 5000;
+    }
+    assert_true(most - least > 500);
+    assert_int_equal(sqlite3_exec(other, "ROLLBACK", NULL, NULL, NULL), SQLITE_OK);
+    assert_int_equal(sqlite3_close(other), SQLITE_OK);
+}
+
 /* ---- a damaged file ---------------------------------------------------------------------------------------------- */
 
 static void copy_file(const char *from, const char *to)
@@ -296,9 +324,9 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_rig, close_rig)
     const struct CMUnitTest tests[] = {
-        CASE(killed_at_every_write),   CASE(killed_within_every_write), CASE(a_full_disk),
-        CASE(a_disk_that_fails),       CASE(others_in_the_file),        CASE(a_damaged_file),
-        CASE(a_file_that_was_removed),
+        CASE(killed_at_every_write), CASE(killed_within_every_write), CASE(a_full_disk),
+        CASE(a_disk_that_fails),     CASE(waits_are_drawn),           CASE(others_in_the_file),
+        CASE(a_damaged_file),        CASE(a_file_that_was_removed),
     };
 #undef CASE
     if (!vfs_register()) {

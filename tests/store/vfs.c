@@ -135,7 +135,7 @@ static int file_traits(sqlite3_file *file)
     return real_of(file)->pMethods->xDeviceCharacteristics(real_of(file));
 }
 
-static int file_shm_map(sqlite3_file *file, int page, int size, int extend, void volatile **out)
+static int file_shm_map(sqlite3_file *file, int page, int size, int extend, void *out)
 {
     return real_of(file)->pMethods->xShmMap(real_of(file), page, size, extend, out);
 }
@@ -170,7 +170,8 @@ static const sqlite3_io_methods methods = {
     .xFileControl = file_control,
     .xSectorSize = file_sector,
     .xDeviceCharacteristics = file_traits,
-    .xShmMap = file_shm_map,
+    .xShmMap = (__typeof__(((sqlite3_io_methods *)0)->xShmMap))
+        file_shm_map, /* its last parameter, by another name */
     .xShmLock = file_shm_lock,
     .xShmBarrier = file_shm_barrier,
     .xShmUnmap = file_shm_unmap,
