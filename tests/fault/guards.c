@@ -5,6 +5,7 @@
 #include "persist/closed.h"
 #include "persist/retire.h"
 #include "persist/snapshot.h"
+#include "shm/fault.h"
 #include "shm/index.h"
 #include "tests/fault/world.h"
 
@@ -189,6 +190,47 @@ static void who_waits_in_a_queue_waits_as_it_is(void **state)
     assert_int_equal(hf_closed_free_due(&closed, late_ms), 0);
     assert_int_equal(state_a(), HF_STATE_LATE);
     hf_closed_close(&closed);
+}
+
+/* A tenant whose sequence is used up answers at once: busy, in everything that goes through W. */
+static uint32_t accesses;
+
+static void count_accesses(void)
+{
+    accesses++;
+}
+
+static void a_used_up_sequence_is_found_at_once(void **state)
+{
+    struct hf_shm_tenant *tenant = &world.quota.seg->tenants[0];
+    struct holdfast_extension extension;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    uint64_t total;
+    int reason;
+
+    (void)state;
+    tenant->ten_word = hf_word_make(HF_SHM_SEQ_MAX, HF_KIND_NONE, 0, HF_TEST_NOW_MS);
+    tenant->ten_applied = HF_SHM_SEQ_MAX;
+    accesses = 0;
+    hf_fault_hook = count_accesses;
+    int reserved = hf_test_reserve(world.me, "r", "u", NULL, 1, 1, &answer);
+    assert_int_equal(answer.reason, HOLDFAST_REASON_BUSY);
+    holdfast_extension_init(&extension);
+    extension.id = "a";
+    extension.cost_micros = 200;
+    int raised = holdfast_extend(world.me, &extension, &answer);
+    int settled = hf_test_settle(world.me, "a", 1, 2, 40, &closing);
+    int released = holdfast_release(world.me, "a", 0, &closing);
+    int dispatched = holdfast_dispatch(world.me, "a", 0, &reason);
+    int credited =
+        holdfast_credit(world.me, "t", "u", HOLDFAST_WINDOW_MONTH, 1, "more", "me", &total, &reason);
+    hf_fault_hook = NULL;
+    assert_true(reserved == HOLDFAST_REFUSED && raised == HOLDFAST_REFUSED && settled == HOLDFAST_REFUSED);
+    assert_true(released == HOLDFAST_REFUSED && dispatched == HOLDFAST_REFUSED &&
+                credited == HOLDFAST_REFUSED);
+    assert_in_range(accesses, 100, 10000);
+    assert_int_equal(hf_test_mismatches(&world.quota), 0);
 }
 
 /* ---- rule 5: generations ------------------------------------------------------------------------------------------------ */
@@ -397,6 +439,7 @@ int main(void)
         GUARD(a_free_slot_is_named_by_nobody),
         GUARD(what_changed_since_is_not_freed),
         GUARD(who_waits_in_a_queue_waits_as_it_is),
+        GUARD(a_used_up_sequence_is_found_at_once),
         GUARD(another_life_is_not_looked_at_again),
         GUARD(another_life_is_not_buried),
         GUARD(another_life_is_not_marked),

@@ -40,6 +40,15 @@ struct between {
 };
 uint32_t world_between(const struct between *between);
 
+/* act ends before each of its accesses in turn, as if its process (world->me) were killed there; then check. Returns the number of
+ * places. The last one is behind the last access: act is through. */
+struct killed {
+    void (*prepare)(struct world *world); /* may be NULL */
+    void (*act)(struct world *world);
+    void (*check)(struct world *world);
+};
+uint32_t world_killed(const struct killed *killed);
+
 /* The place at which meanwhile works now: of messages. */
 uint32_t world_place(void);
 
