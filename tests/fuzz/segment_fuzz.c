@@ -362,7 +362,9 @@ static void extend(struct holdfast *handle, const char *id, uint32_t number)
         extension.ttl_ms = 1U + number;
     }
     extension.want_remaining = 1;
-    require_answer(holdfast_extend(handle, &extension, &answer), answer.reason);
+    int rc = holdfast_extend(handle, &extension, &answer);
+
+    require_answer(rc, answer.reason);
 }
 
 /* The daemon's part that needs no store. */
@@ -405,7 +407,8 @@ static void call(struct holdfast *handle, uint8_t code, uint32_t number)
         settle(handle, id, number);
         break;
     case 2:
-        require_answer(holdfast_release(handle, id, 0, &closing), closing.reason);
+        rc = holdfast_release(handle, id, 0, &closing);
+        require_answer(rc, closing.reason);
         break;
     case 3:
         extend(handle, id, number);
