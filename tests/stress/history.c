@@ -28,7 +28,7 @@
 #define PROCESSES       3U
 #define CALLS_MAX       5U
 #define SLOTS           256U
-#define HISTORIES_QUICK 10000U
+#define HISTORIES_QUICK 3000U
 #define HISTORIES_LONG  1000000U
 #define MEET_PAUSES     400U
 #define MINUTE_MS       UINT64_C(60000)
