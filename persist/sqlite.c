@@ -147,12 +147,47 @@ static bool make_folders(const char *path)
     return true;
 }
 
+/* Where there is none, a folder is made for the default store alone: a mistyped path must not bring up a store that nobody finds. */
+static enum hf_store_status need_folder(struct hf_store *store, struct hf_store_error *error)
+{
+    char folder[PATH_BYTES];
+    const char *path = hf_sqlite_path(store);
+    const char *slash = strrchr(path, '/');
+    struct stat found;
+
+    if (slash == NULL || slash == path || (size_t)(slash - path) >= sizeof(folder)) {
+        return HF_STORE_OK;
+    }
+    snprintf(folder, sizeof(folder), "%.*s", (int)(slash - path), path);
+    if (stat(folder, &found) == 0 && S_ISDIR(found.st_mode)) {
+        return HF_STORE_OK;
+    }
+    return hf_store_fail(
+        error, HF_STORE_REFUSED,
+        "there is no folder %s for %s. Make it first (mkdir -p '%s'), or name a path in one that "
+        "is there",
+        folder, store->display, folder);
+}
+
+static bool is_default(const struct hf_store *store)
+{
+    char url[PATH_BYTES];
+
+    return hf_store_default_url(url, sizeof(url), NULL) == HF_STORE_OK && strcmp(url, store->url) == 0;
+}
+
 static enum hf_store_status make_file(struct hf_store *store, struct hf_store_error *error)
 {
     const char *path = hf_sqlite_path(store);
     int fd;
 
-    if (!make_folders(path)) {
+    if (!is_default(store)) {
+        enum hf_store_status status = need_folder(store, error);
+
+        if (status != HF_STORE_OK) {
+            return status;
+        }
+    } else if (!make_folders(path)) {
         return hf_store_fail(error, HF_STORE_REFUSED,
                              "the folder of %s cannot be made: %s. Name a path that this user may write",
                              store->display, strerror(errno));

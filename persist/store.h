@@ -90,7 +90,7 @@ void hf_store_display_url(const char *url, char *text, size_t text_bytes);
 
 /* ---- open, init ---------------------------------------------------------------------------------------------- */
 
-/* Makes the schema (for SQLite also the file, 0660 at most, and its folder, 0700), roles and migration records, or the migrations
+/* Makes the schema (for SQLite also the file, 0660 at most; of the default store also its folder, 0700), roles and migration records, or the migrations
  * that are missing. Twice is once. PostgreSQL: run by the owner-to-be. */
 enum hf_store_status hf_store_init(const char *url, const struct hf_store_options *options,
                                    struct hf_store_error *error);

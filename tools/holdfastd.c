@@ -175,6 +175,16 @@ static const struct option long_options[] = {
     {NULL, 0, NULL, 0},
 };
 
+static const char *name_of(int letter)
+{
+    const struct option *option = long_options;
+
+    while (option->name != NULL && option->val != letter) {
+        option++;
+    }
+    return option->name == NULL ? "?" : option->name;
+}
+
 /* Options that are numbers. 0, or the exit status of a misuse. */
 static int read_numeric(struct hf_serve_options *options, int letter, const char *text)
 {
@@ -183,8 +193,9 @@ static int read_numeric(struct hf_serve_options *options, int letter, const char
     uint64_t least = letter == OPT_CLOCK ? 0 : letter == OPT_SLOTS ? HF_SHM_CHUNK_SLOTS : 1;
 
     if (!read_number(text, least, most, &number)) {
-        (void)fprintf(stderr, "holdfastd: '%s' must be a whole number from %" PRIu64 " to %" PRIu64 "\n",
-                      text, least, most);
+        (void)fprintf(stderr,
+                      "holdfastd: --%s: '%s' must be a whole number from %" PRIu64 " to %" PRIu64 "\n",
+                      name_of(letter), text, least, most);
         return EXIT_USAGE;
     }
     switch (letter) {

@@ -20,8 +20,11 @@ static unsigned made_cnt;
 
 static int make(char *url, size_t url_bytes)
 {
-    snprintf(url, url_bytes, "sqlite:%s/%u/state/holdfast.db", folder, made_cnt++);
-    return 0;
+    char path[128];
+
+    snprintf(path, sizeof(path), "%s/%u", folder, made_cnt++);
+    snprintf(url, url_bytes, "sqlite:%s/holdfast.db", path);
+    return mkdir(path, 0700);
 }
 
 static void drop(const char *url)
@@ -95,10 +98,31 @@ static void files_are_for_their_owner_and_group(void **state)
         assert_int_equal(stat(path, &found), 0);
         assert_int_equal(found.st_mode & 0777, 0660);
     }
-    *strrchr(path, '/') = '\0';
+    cases_drop(store, url);
+}
+
+static void a_folder_is_made_for_the_default_store_alone(void **state)
+{
+    char url[256];
+    char path[256];
+    struct hf_store_error error;
+    struct stat found;
+
+    (void)state;
+    snprintf(url, sizeof(url), "sqlite:%s/missing/too/holdfast.db", folder);
+    assert_int_equal(hf_store_init(url, NULL, &error), HF_STORE_REFUSED);
+    snprintf(path, sizeof(path), "%s/missing", folder);
+    assert_int_not_equal(stat(path, &found), 0);
+    snprintf(path, sizeof(path), "there is no folder %s/missing/too for sqlite:", folder);
+    assert_non_null(strstr(error.text, path));
+    snprintf(path, sizeof(path), "%s/state", folder);
+    setenv("XDG_STATE_HOME", path, 1);
+    assert_int_equal(hf_store_default_url(url, sizeof(url), &error), HF_STORE_OK);
+    assert_int_equal(hf_store_init(url, NULL, &error), HF_STORE_OK);
+    snprintf(path, sizeof(path), "%s/state/holdfast", folder);
     assert_int_equal(stat(path, &found), 0);
     assert_int_equal(found.st_mode & 0777, 0700);
-    cases_drop(store, url);
+    unsetenv("XDG_STATE_HOME");
 }
 
 static void a_reader_in_a_transaction_does_not_block_the_writer(void **state)
@@ -221,6 +245,8 @@ static void what_is_no_database_is_refused(void **state)
     assert_int_equal(hf_store_open("sqlite:", NULL, &store, &error), HF_STORE_INVALID);
     assert_int_equal(hf_store_open("sqlite::memory:", NULL, &store, &error), HF_STORE_INVALID);
     assert_int_equal(hf_store_init("sqlite:/proc/nowhere/holdfast.db", NULL, &error), HF_STORE_REFUSED);
+    assert_non_null(strstr(error.text, "there is no folder /proc/nowhere"));
+    assert_int_equal(hf_store_init("sqlite:/proc/holdfast.db", NULL, &error), HF_STORE_REFUSED);
     assert_non_null(strstr(error.text, "cannot be made"));
 }
 
@@ -325,6 +351,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(files_are_for_their_owner_and_group),
+        cmocka_unit_test(a_folder_is_made_for_the_default_store_alone),
         cmocka_unit_test(a_reader_in_a_transaction_does_not_block_the_writer),
         cmocka_unit_test(another_writer_is_waited_for_and_then_tried_again),
         cmocka_unit_test(a_file_that_cannot_grow_is_tried_again),
