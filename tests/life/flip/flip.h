@@ -34,8 +34,8 @@ static inline uint32_t flip_below(uint64_t *state, uint32_t cnt)
 
 /* One process. The judge measures the processor time since the call began. */
 struct flip_seat {
-    const char *call; /* a literal: the processes are forks of one program */
-    uint64_t cpu_ns;  /* of the process when the call began; 0: no call */
+    const char *call;    /* a literal: the processes are forks of one program */
+    uint64_t cpu_ns;     /* of the process when the call began; 0: no call */
     uint64_t longest_ns; /* processor time of the longest call so far */
     const char *longest;
     uint64_t calls_cnt;
