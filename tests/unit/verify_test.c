@@ -691,8 +691,8 @@ static void a_schema_that_refuses_no_longer_is_found(void **state)
         "ALTER TABLE batch ENABLE TRIGGER append_only",
         "ALTER TABLE conflict ENABLE REPLICA TRIGGER append_only",
         "DROP TRIGGER append_only ON segment",
-        "DROP TRIGGER append_only ON migration; CREATE TRIGGER append_only BEFORE UPDATE ON migration FOR EACH STATEMENT "
-        "EXECUTE FUNCTION holdfast.refuse_change(); ALTER TABLE migration ENABLE ALWAYS TRIGGER append_only",
+        ("DROP TRIGGER append_only ON migration; CREATE TRIGGER append_only BEFORE UPDATE ON migration FOR EACH STATEMENT "
+         "EXECUTE FUNCTION holdfast.refuse_change(); ALTER TABLE migration ENABLE ALWAYS TRIGGER append_only"),
         "CREATE OR REPLACE FUNCTION holdfast.refuse_change() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'",
         "CREATE TRIGGER more AFTER INSERT ON receipt FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change()",
         "CREATE RULE more AS ON INSERT TO conflict DO INSTEAD NOTHING",
