@@ -209,6 +209,8 @@ static void check_one_closed(struct world *world)
     if (hf_st_gen(hf_commit_read_st(slot_of(world))) != 1) {
         assert_int_equal(hf_test_slot(&world->quota, "b"), world->slot_idx);
         assert_int_equal(state_of(world), HF_STATE_HELD);
+        assert_int_equal(slot_of(world)->slot_holds[hf_st_ordinal(slot_of(world)->slot_st) & 1U].hold_cost,
+                         77);
     }
 }
 
