@@ -529,6 +529,26 @@ static void a_lost_mark_is_found_by_the_sweep(void **state)
     assert_int_equal(hf_test_daemon_receipts(&daemon_, "a", rows, 4), 1);
 }
 
+/* A daemon killed between FREE and the free bit, of a chunk that a living process held: once that one lets go, nobody dies and
+ * no daemon starts. */
+static void a_free_slot_without_its_bit_is_found_by_the_sweep(void **state)
+{
+    struct hf_shm_chunk *chunk = &daemon_.seg->chunks[daemon_.seg->chunks_cnt - 1U];
+    uint64_t mono_ms = hf_clock_mono_fine_ms();
+
+    (void)state;
+    for (int i = 0; i < 30; i++) { /* what a new daemon looks at is behind it */
+        (void)hf_drain_cycle(hf_serve_drain(daemon_.serve), mono_ms += 100);
+    }
+    assert_int_equal(chunk->chunk_owner, 0);
+    assert_true((chunk->chunk_free & 4U) != 0);
+    chunk->chunk_free &= ~UINT64_C(4);
+    for (int i = 0; i < 100; i++) {
+        (void)hf_drain_cycle(hf_serve_drain(daemon_.serve), mono_ms += 100);
+    }
+    assert_true((chunk->chunk_free & 4U) != 0);
+}
+
 int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_daemon, close_daemon)
@@ -547,6 +567,7 @@ int main(void)
         CASE(a_half_freed_slot_is_freed_by_the_next_daemon),
         CASE(a_claimed_slot_is_not_freed),
         CASE(a_lost_mark_is_found_by_the_sweep),
+        CASE(a_free_slot_without_its_bit_is_found_by_the_sweep),
     };
 #undef CASE
     return cmocka_run_group_tests(tests, NULL, NULL);
