@@ -84,12 +84,12 @@ void life_clean(struct life *life)
     LIFE_REQUIRE(system(command) == 0); /* NOLINT(cert-env33-c): a folder of our own */
 }
 
-static int stopped;
+static uint32_t stopped;
 
 static void stop(int signal_number)
 {
     (void)signal_number;
-    __atomic_store_n(&stopped, 1, __ATOMIC_RELAXED);
+    hf_store_rlx_u32(&stopped, 1); /* relaxed: a flag of this process alone */
 }
 
 static void say(void *ctx, enum hf_log_level level, const char *text)
@@ -161,7 +161,7 @@ int life_daemon(struct life *life, void *arg)
         return 1;
     }
     life_tell(&life->shared->words[15], life->shared->words[15] + 1U);
-    while (__atomic_load_n(&stopped, __ATOMIC_RELAXED) == 0) {
+    while (hf_load_rlx_u32(&stopped) == 0) { /* relaxed: as above */
         enum hf_drain_result result = hf_serve_step(daemon, &wait_ms);
 
         if (result == HF_DRAIN_SUPERSEDED || result == HF_DRAIN_FAILED) {
