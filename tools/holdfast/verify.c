@@ -239,6 +239,7 @@ static int verify(struct look *look)
     struct hf_verify_heads heads = {.list = NULL};
     struct hf_store_error error = {.text = ""};
     struct hf_store *store = NULL;
+    const char *url = look->url;
     char by_default[1024];
     char why[256];
     enum hf_store_status status = HF_STORE_OK;
@@ -247,12 +248,12 @@ static int verify(struct look *look)
     if (look->head != NULL && !hf_verify_heads_read(&heads, look->head, why, sizeof(why))) {
         return hf_command_fail("verify", HF_EXIT_USAGE, "--head: %s", why);
     }
-    if (look->url == NULL) {
+    if (url == NULL) {
         status = hf_store_default_url(by_default, sizeof(by_default), &error);
-        look->url = by_default;
+        url = by_default;
     }
     if (status == HF_STORE_OK) {
-        status = hf_store_open(look->url, &options, &store, &error);
+        status = hf_store_open(url, &options, &store, &error);
     }
     exit_status = status == HF_STORE_OK
                       ? walk(look, store, &heads)
