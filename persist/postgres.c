@@ -488,7 +488,8 @@ static enum hf_store_status postgres_commit(struct hf_store *store, struct hf_st
     committed = PQresultStatus(result) == PGRES_COMMAND_OK && strcmp(PQcmdStatus(result), "COMMIT") == 0;
     outcome = hf_pg_judge(store, result, "a commit", error);
     PQclear(result);
-    hf_pg_drain(store); /* after an error too: or the next statement finds this one unfinished, and gives up the connection */
+    /* After an error too: or the next statement finds this one unfinished, and gives up the connection. */
+    hf_pg_drain(store);
     if (outcome.status != HF_STORE_OK) {
         /* An ERROR with the session alive undid it. When the session died of it (57P01 while waiting for a standby, for one), it
          * may have been committed before. */

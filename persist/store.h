@@ -215,7 +215,7 @@ enum hf_store_status hf_store_reservations(struct hf_store *store, const char *s
 struct hf_store_sum {
     struct hf_name tenant;
     struct hf_name team;
-    struct hf_name key; /* length 0: none */
+    struct hf_name key;   /* length 0: none */
     uint64_t bucket_mask; /* bits of `window` */
     enum hf_window window;
     uint64_t rows_cnt;

@@ -95,7 +95,7 @@ enum hf_segment_state {
     HF_SEGMENT_READY = 1,      /* open for work */
     HF_SEGMENT_SUPERSEDED = 2, /* another host or epoch took over the name: not-ready for ever */
     HF_SEGMENT_CLOSED = 3,     /* a private segment after its run */
-    HF_SEGMENT_REPAIR = 4      /* `holdfast fsck --repair` is at work, or was cut off; read as HF_SEGMENT_NEW */
+    HF_SEGMENT_REPAIR = 4 /* `holdfast fsck --repair` is at work, or was cut off; read as HF_SEGMENT_NEW */
 };
 
 /* A region: hdr_regions[HF_REGION_x]. */

@@ -32,3 +32,37 @@ WHEN EXISTS (SELECT 1 FROM conflict
 BEGIN
     SELECT RAISE(ABORT, 'holdfast only ever inserts: to replace a row put aside is refused');
 END;
+CREATE TRIGGER rollup_no_replace BEFORE INSERT ON rollup
+WHEN EXISTS (SELECT 1 FROM rollup WHERE segment_id = NEW.segment_id AND number = NEW.number)
+    OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM rollup WHERE rowid = NEW.rowid))
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: to replace a row of rollup is refused');
+END;
+CREATE TRIGGER rollup_window_no_replace BEFORE INSERT ON rollup_window
+WHEN EXISTS (SELECT 1 FROM rollup_window WHERE segment_id = NEW.segment_id AND window_kind = NEW.window_kind
+             AND start_ms = NEW.start_ms AND number = NEW.number)
+    OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM rollup_window WHERE rowid = NEW.rowid))
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: to replace a row of rollup_window is refused');
+END;
+CREATE TRIGGER rollup_sum_no_replace BEFORE INSERT ON rollup_sum
+WHEN EXISTS (SELECT 1 FROM rollup_sum WHERE segment_id = NEW.segment_id AND number = NEW.number AND window_kind = NEW.window_kind AND start_ms = NEW.start_ms
+             AND tenant = NEW.tenant AND team = NEW.team AND key = NEW.key AND bucket_mask = NEW.bucket_mask)
+    OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM rollup_sum WHERE rowid = NEW.rowid))
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: to replace a row of rollup_sum is refused');
+END;
+CREATE TRIGGER rollup_meter_no_replace BEFORE INSERT ON rollup_meter
+WHEN EXISTS (SELECT 1 FROM rollup_meter WHERE segment_id = NEW.segment_id AND number = NEW.number
+             AND tenant = NEW.tenant AND capability = NEW.capability AND model = NEW.model)
+    OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM rollup_meter WHERE rowid = NEW.rowid))
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: to replace a row of rollup_meter is refused');
+END;
+CREATE TRIGGER rollup_open_no_replace BEFORE INSERT ON rollup_open
+WHEN EXISTS (SELECT 1 FROM rollup_open WHERE segment_id = NEW.segment_id
+             AND number = NEW.number AND reservation_seq = NEW.reservation_seq)
+    OR (NEW.rowid > 0 AND EXISTS (SELECT 1 FROM rollup_open WHERE rowid = NEW.rowid))
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: to replace a row of rollup_open is refused');
+END;
