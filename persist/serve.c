@@ -13,9 +13,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CYCLE_MS 100U   /* an idle daemon looks so often */
+#define CYCLE_MS 100U   /* a daemon with nothing to do looks so often, */
+#define QUIET_MS 250U   /* and so often after it had nothing to do for QUIET_AFTER_MS */
 #define HOUSE_MS 1000U  /* housekeeping */
 #define SEQ_MS   60000U /* how far the tenants' sequences are */
+
+#define QUIET_AFTER_MS 1000U
+#define LAG_LOOKS      4U /* so many cycles in a lag limit, so that an idle daemon is never taken for a late one */
+#define COARSE_MS      5U /* deadlines are compared with the coarse clock, which may be so late */
 
 /* How long a call of the store may hold up reaping, clock and heartbeat. */
 #define CONNECT_MS   5000U
@@ -47,7 +52,8 @@ struct hf_serve {
     uint64_t next_reap_ms;
     uint64_t next_house_ms;
     uint64_t next_seq_ms;
-    uint32_t woken; /* wake_word as last seen */
+    uint64_t worked_ms; /* when something was to be done last */
+    uint32_t woken;     /* wake_word as last seen */
 };
 
 /* ---- opening: store --------------------------------------------------------------------------------------------- */
@@ -601,6 +607,32 @@ enum hf_drain_result hf_serve_cycle(struct hf_serve *serve)
     return result == HF_DRAIN_BEHIND ? go_back(serve) : result;
 }
 
+/* How long until the first deadline that is known can be reaped; UINT64_MAX: there is none. */
+static uint64_t until_reaping_ms(const struct hf_serve *serve, uint64_t mono_ms)
+{
+    if (serve->seg.injected || serve->deadlines.cnt == 0) {
+        return UINT64_MAX;
+    }
+    uint64_t elapsed = hf_clock_elapsed_ms(&serve->seg);
+    uint64_t due = serve->deadlines.next > elapsed ? serve->deadlines.next - elapsed : 0;
+    uint64_t pass = serve->next_reap_ms > mono_ms ? serve->next_reap_ms - mono_ms : 0;
+
+    due = due > UINT64_MAX - COARSE_MS ? due : due + COARSE_MS;
+    return due > pass ? due : pass;
+}
+
+/* How long a daemon may sleep that has nothing to do: not past a deadline, and what is admitted meanwhile waits no longer. */
+static uint32_t idle_ms(const struct hf_serve *serve, uint64_t mono_ms)
+{
+    uint64_t wait = mono_ms - serve->worked_ms >= QUIET_AFTER_MS ? QUIET_MS : CYCLE_MS;
+    uint64_t lag = serve->seg.max_lag_ms / LAG_LOOKS;
+    uint64_t reaping = until_reaping_ms(serve, mono_ms);
+
+    wait = lag < wait ? lag : wait;
+    wait = reaping < wait ? reaping : wait;
+    return wait == 0 ? 1U : (uint32_t)wait;
+}
+
 enum hf_drain_result hf_serve_step(struct hf_serve *serve, uint32_t *wait_ms)
 {
     uint64_t mono_ms = hf_clock_mono_fine_ms();
@@ -616,7 +648,10 @@ enum hf_drain_result hf_serve_step(struct hf_serve *serve, uint32_t *wait_ms)
     if (result == HF_DRAIN_IDLE || result == HF_DRAIN_WORKED) {
         hf_roller_step(&serve->roller, &serve->seg, serve->store, serve->store_name, mono_ms, &serve->log);
     }
-    *wait_ms = result == HF_DRAIN_WORKED ? 0 : CYCLE_MS;
+    if (result != HF_DRAIN_IDLE || serve->worked_ms == 0) {
+        serve->worked_ms = mono_ms;
+    }
+    *wait_ms = result == HF_DRAIN_WORKED ? 0 : idle_ms(serve, mono_ms);
     if (result == HF_DRAIN_WAITING) {
         uint64_t next = hf_drain_next_try_ms(serve->drain);
         uint64_t now = hf_clock_mono_fine_ms();
