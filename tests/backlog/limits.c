@@ -144,6 +144,28 @@ static void expect_busy(const struct holdfast_answer *answer)
     assert_true(t.daemon.seg->header->hdr_alarms[HF_ALARM_BUSY] >= 1);
 }
 
+/* What `holdfast status` (HOLDFAST_COMMAND) says of the segment, or not. */
+static void expect_status(const char *words, bool said)
+{
+    const char *program = getenv("HOLDFAST_COMMAND");
+    char command[512];
+    char text[4096];
+
+    if (program == NULL) {
+        print_message("HOLDFAST_COMMAND is not set: what status says is not looked at\n");
+        return;
+    }
+    (void)snprintf(command, sizeof(command), "%s status --segment %s", program, t.daemon.segment);
+    FILE *in = popen(command, "re"); /* NOLINT: paths of the test's own */
+
+    assert_non_null(in);
+    text[fread(text, 1, sizeof(text) - 1, in)] = '\0';
+    assert_int_equal(pclose(in), 0);
+    if ((strstr(text, words) != NULL) != said) {
+        fail_msg("holdfast status should %s '%s':\n%s", said ? "say" : "not say", words, text);
+    }
+}
+
 /* Rows and sums of the store are those that were told here; every bucket of the segment agrees. */
 static void check_all(void)
 {
@@ -190,6 +212,9 @@ static void the_lag_limit_makes_reserves_busy(void **state)
     assert_true(hf_clock_mono_fine_ms() - header->hdr_durable_ms > LAG_MS);
     assert_true(t.admitted > 1);
     print_message("lag limit: busy after %" PRIu64 " reservations\n", t.admitted);
+    expect_status("reserves are busy", true);
+    expect_status("unwritten  nothing", false);
+    expect_status("alarms\n  busy", true);
     /* A repetition gets its first answer. Every open hold is closed, the last one committed before and the ones that were not. */
     assert_int_equal(hf_test_reserve(t.daemon.handle, id_of(0), "u", NULL, 10, 1, &answer), HOLDFAST_OK);
     assert_int_equal(answer.replayed, 1);
@@ -201,6 +226,8 @@ static void the_lag_limit_makes_reserves_busy(void **state)
     t.n = t.admitted;
     assert_int_equal(reserve(&answer), HOLDFAST_OK);
     check_all();
+    expect_status("reserves are busy", false);
+    expect_status("unwritten  nothing", true);
 }
 
 static void used_up_slots_make_reserves_busy(void **state)

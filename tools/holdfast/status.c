@@ -114,9 +114,12 @@ static bool print_daemon(const struct hf_segment *seg)
                      hf_load_rlx_u32(&seg->owners[idx].own_pid), alive ? "" : ", dead: start holdfastd",
                      mono_ms > beat_ms ? mono_ms - beat_ms : 0);
     }
-    (void)printf("lag        %" PRIu64 " ms of %" PRIu64 " at most; last batch %" PRIu64 "\n",
-                 mono_ms > durable_ms ? mono_ms - durable_ms : 0, seg->max_lag_ms,
-                 hf_load_rlx_u64(&hdr->hdr_batch_number));
+    uint64_t lag_ms = mono_ms > durable_ms ? mono_ms - durable_ms : 0;
+    bool over = !seg->injected && lag_ms > seg->max_lag_ms;
+
+    (void)printf("lag        %" PRIu64 " ms of %" PRIu64 " at most; last batch %" PRIu64 "%s\n", lag_ms,
+                 seg->max_lag_ms, hf_load_rlx_u64(&hdr->hdr_batch_number),
+                 over ? "; reserves are busy until the store has caught up" : "");
     return alive;
 }
 
