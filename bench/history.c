@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define MONTH_MS  (UINT64_C(28) * 86400000)
 #define IN_FLIGHT 64U /* a reservation is settled so many pairs later */
@@ -126,8 +127,16 @@ static void next_row(struct filling *f, struct hf_receipt *row)
     f->made++;
 }
 
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 enum hf_store_status hf_history_fill(struct hf_store *store, const struct hf_history *history,
-                                     uint64_t *rollups, uint64_t *tail, struct hf_store_error *error)
+                                     struct hf_history_done *done, struct hf_store_error *error)
 {
     struct filling f = {.history = history};
     struct hf_receipt *rows = calloc(history->batch_rows, sizeof(*rows));
@@ -136,6 +145,7 @@ enum hf_store_status hf_history_fill(struct hf_store *store, const struct hf_his
     uint64_t next_seq = 1;
     enum hf_store_status status = rows == NULL ? HF_STORE_NOMEM : HF_STORE_OK;
 
+    *done = (struct hf_history_done){0};
     while (status == HF_STORE_OK && f.made < history->rows) {
         uint32_t cnt = 0;
 
@@ -148,14 +158,17 @@ enum hf_store_status hf_history_fill(struct hf_store *store, const struct hf_his
         batch.number++;
         batch.first_seq = next_seq;
         batch.committed_ms = instant(&f, f.opened);
+        double start = now_s();
+
         status = hf_store_commit(store, &batch, rows, cnt, NULL, error);
+        done->commit_s += now_s() - start;
         next_seq += cnt;
         while (status == HF_STORE_OK && history->rollups && hf_rollup_due(&rollup, next_seq)) {
             status = hf_rollup_make(store, HF_ROLLUP_ROWS_MAX, &rollup, error);
         }
     }
-    *rollups = rollup.number;
-    *tail = next_seq - rollup.next_seq;
+    done->rollups = rollup.number;
+    done->tail = next_seq - rollup.next_seq;
     free(rows);
     return status;
 }

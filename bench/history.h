@@ -13,8 +13,14 @@ struct hf_history {
     bool rollups;        /* made whenever one is due, as the daemon does */
 };
 
-/* Fills an initialised store, locked for a segment name that it does not know yet. tail: receipts since the last rollup. */
+struct hf_history_done {
+    uint64_t rollups;
+    uint64_t tail;   /* receipts since the last rollup */
+    double commit_s; /* spent in commits alone */
+};
+
+/* Fills an initialised store, locked for a segment name that it does not know yet. */
 enum hf_store_status hf_history_fill(struct hf_store *store, const struct hf_history *history,
-                                     uint64_t *rollups, uint64_t *tail, struct hf_store_error *error);
+                                     struct hf_history_done *done, struct hf_store_error *error);
 
 #endif

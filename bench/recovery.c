@@ -50,19 +50,18 @@ static int fill(const char *url, const char *rows)
                                        .teams = 100,
                                        .batch_rows = 10000,
                                        .rollups = true};
-    uint64_t rollups;
-    uint64_t tail;
+    struct hf_history_done done;
     double start = now_s();
 
     if (hf_store_open(url, &options, &store, &error) != HF_STORE_OK ||
         hf_store_lock(store, NAME, &error) != HF_STORE_OK ||
-        hf_history_fill(store, &history, &rollups, &tail, &error) != HF_STORE_OK) {
+        hf_history_fill(store, &history, &done, &error) != HF_STORE_OK) {
         (void)fprintf(stderr, "bench_recovery: %s\n", error.text);
         hf_store_close(store);
         return 1;
     }
     (void)printf("%" PRIu64 " receipts in %.1f s, %" PRIu64 " rollups, %" PRIu64 " receipts since the last\n",
-                 history.rows, now_s() - start, rollups, tail);
+                 history.rows, now_s() - start, done.rollups, done.tail);
     hf_store_close(store);
     return 0;
 }

@@ -1,0 +1,309 @@
+/* What committing receipts costs beside the least that writes the same rows into the same tables: binary COPY in transactions of
+ * 10,000 (PostgreSQL), prepared inserts in transactions of 1,000 (SQLite). One connection each; both stores are initialised and empty.
+ *
+ *     bench_drain URL URL2 ROWS [ROUNDS]    URL for the product, URL2 for the bare one: rows of a round go on top of those before
+ *
+ * A round is ROWS receipts of each, one after the other. Prints receipts a second and their ratio, and the median of the ratios.
+ */
+#include "bench/history.h"
+
+#include <inttypes.h>
+#include <libpq-fe.h>
+#include <sqlite3.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define POSTGRES_BATCH 10000U
+#define SQLITE_BATCH   1000U
+#define ROUNDS_MAX     31U
+#define START_MS       UINT64_C(1788220800000)
+#define COLUMNS_MAX    128
+
+_Noreturn static void die(const char *what, const char *why)
+{
+    (void)fprintf(stderr, "bench_drain: %s: %s\n", what, why);
+    exit(2);
+}
+
+static double now_s(void)
+{
+    struct timespec now;
+
+    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* A round's segment name: of this process, so that what is there already is in nobody's way. */
+static void name_of(unsigned round, char name[32])
+{
+    (void)snprintf(name, 32, "bench-%d-%u", (int)getpid(), round);
+}
+
+/* One round of the product under a segment name of its own: seconds in commits. */
+static double product(const char *url, uint64_t rows, unsigned round, uint32_t batch_rows)
+{
+    const struct hf_store_options options = {.statement_timeout_ms = 600000};
+    const struct hf_history history = {.rows = rows,
+                                       .open = 100,
+                                       .start_ms = START_MS,
+                                       .teams = 100,
+                                       .batch_rows = batch_rows,
+                                       .rollups = false};
+    struct hf_store_error error = {""};
+    struct hf_store *store = NULL;
+    struct hf_history_done done;
+    char name[32];
+
+    name_of(round, name);
+    if (hf_store_open(url, &options, &store, &error) != HF_STORE_OK ||
+        hf_store_lock(store, name, &error) != HF_STORE_OK ||
+        hf_history_fill(store, &history, &done, &error) != HF_STORE_OK) {
+        die(url, error.text);
+    }
+    hf_store_close(store);
+    return done.commit_s;
+}
+
+/* ---- PostgreSQL ----------------------------------------------------------------------------------------------------- */
+
+struct copied {
+    char *bytes;
+    int len;
+};
+
+static PGconn *connect_to(const char *url)
+{
+    PGconn *conn = PQconnectdb(url);
+
+    if (PQstatus(conn) != CONNECTION_OK) {
+        die("connecting", PQerrorMessage(conn));
+    }
+    return conn;
+}
+
+static void run(PGconn *conn, const char *sql, ExecStatusType wanted)
+{
+    PGresult *result = PQexec(conn, sql);
+
+    if (PQresultStatus(result) != wanted) {
+        die(sql, PQerrorMessage(conn));
+    }
+    PQclear(result);
+}
+
+/* The rows of the round as COPY gives them: a message a row; the first has the header in front of its row, the last is the trailer. */
+static struct copied *copy_out(const char *url, unsigned round, uint64_t rows)
+{
+    struct copied *list = calloc(rows + 2, sizeof(*list));
+    PGconn *conn = connect_to(url);
+    char sql[256];
+    char name[32];
+    uint64_t cnt = 0;
+
+    name_of(round, name);
+    (void)snprintf(sql, sizeof(sql),
+                   "COPY (SELECT r.* FROM holdfast.receipt r JOIN holdfast.segment s USING (segment_id) "
+                   "WHERE s.name = '%s' ORDER BY seq) TO STDOUT BINARY",
+                   name);
+    if (list == NULL) {
+        die("rows", "no memory");
+    }
+    run(conn, sql, PGRES_COPY_OUT);
+    while (cnt < rows + 2 && (list[cnt].len = PQgetCopyData(conn, &list[cnt].bytes, 0)) > 0) {
+        cnt++;
+    }
+    if (cnt < rows || cnt > rows + 1) {
+        die("rows", "COPY did not give a message a row");
+    }
+    PQfinish(conn);
+    return list;
+}
+
+#define HEADER_BYTES 19 /* of binary COPY */
+
+static double copy_in(const char *url, struct copied *list, uint64_t rows)
+{
+    static const char trailer[2] = {'\xff', '\xff'};
+    PGconn *conn = connect_to(url);
+    double start;
+
+    run(conn, "SET search_path = holdfast", PGRES_COMMAND_OK);
+    start = now_s();
+    for (uint64_t at = 0; at < rows;) {
+        run(conn, "BEGIN", PGRES_COMMAND_OK);
+        run(conn, "COPY receipt FROM STDIN BINARY", PGRES_COPY_IN);
+        if (at > 0 && PQputCopyData(conn, list[0].bytes, HEADER_BYTES) != 1) {
+            die("COPY", PQerrorMessage(conn));
+        }
+        for (uint64_t i = 0; i < POSTGRES_BATCH && at < rows; i++, at++) {
+            if (PQputCopyData(conn, list[at].bytes, list[at].len) != 1) {
+                die("COPY", PQerrorMessage(conn));
+            }
+        }
+        if (PQputCopyData(conn, trailer, 2) != 1 || PQputCopyEnd(conn, NULL) != 1) {
+            die("COPY", PQerrorMessage(conn));
+        }
+        for (PGresult *result; (result = PQgetResult(conn)) != NULL; PQclear(result)) {
+            if (PQresultStatus(result) != PGRES_COMMAND_OK) {
+                die("COPY", PQresultErrorMessage(result));
+            }
+        }
+        run(conn, "COMMIT", PGRES_COMMAND_OK);
+    }
+    start = now_s() - start;
+    PQfinish(conn);
+    return start;
+}
+
+static double bare_postgres(const char *from, const char *to, unsigned round, uint64_t rows)
+{
+    struct copied *list = copy_out(from, round, rows);
+    double seconds = copy_in(to, list, rows);
+
+    for (uint64_t i = 0; i < rows + 2; i++) {
+        PQfreemem(list[i].bytes);
+    }
+    free(list);
+    return seconds;
+}
+
+/* ---- SQLite --------------------------------------------------------------------------------------------------------- */
+
+static sqlite3 *open_file(const char *url)
+{
+    sqlite3 *db = NULL;
+
+    if (sqlite3_open(url + strlen("sqlite:"), &db) != SQLITE_OK ||
+        sqlite3_exec(db, "PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL", NULL, NULL, NULL) !=
+            SQLITE_OK) {
+        die(url, sqlite3_errmsg(db));
+    }
+    return db;
+}
+
+static sqlite3_stmt *prepare(sqlite3 *db, const char *sql)
+{
+    sqlite3_stmt *stmt = NULL;
+
+    if (sqlite3_prepare_v2(db, sql, -1, &stmt, NULL) != SQLITE_OK) {
+        die(sql, sqlite3_errmsg(db));
+    }
+    return stmt;
+}
+
+/* All values of the round's rows, columns one after the other. */
+static sqlite3_value **read_values(const char *url, unsigned round, uint64_t rows, int *columns)
+{
+    sqlite3 *db = open_file(url);
+    sqlite3_stmt *stmt =
+        prepare(db, "SELECT r.* FROM receipt r JOIN segment s USING (segment_id) WHERE s.name = ?1 "
+                    "ORDER BY seq");
+    char name[32];
+    sqlite3_value **values;
+    uint64_t cnt = 0;
+
+    name_of(round, name);
+    (void)sqlite3_bind_text(stmt, 1, name, -1, SQLITE_TRANSIENT);
+    *columns = sqlite3_column_count(stmt);
+    values = calloc(rows * (uint64_t)*columns, sizeof(*values));
+    if (values == NULL) {
+        die("rows", "no memory");
+    }
+    for (; cnt < rows && sqlite3_step(stmt) == SQLITE_ROW; cnt++) {
+        for (int c = 0; c < *columns; c++) {
+            values[cnt * (uint64_t)*columns + (uint64_t)c] = sqlite3_value_dup(sqlite3_column_value(stmt, c));
+        }
+    }
+    if (cnt != rows) {
+        die("rows", "not all of them are there");
+    }
+    (void)sqlite3_finalize(stmt);
+    (void)sqlite3_close(db);
+    return values;
+}
+
+static double insert_values(const char *url, sqlite3_value *const *values, uint64_t rows, int columns)
+{
+    sqlite3 *db = open_file(url);
+    char sql[64 + 2 * COLUMNS_MAX] = "INSERT INTO receipt VALUES (?";
+    sqlite3_stmt *stmt;
+    double start;
+
+    for (int c = 1; c < columns; c++) {
+        (void)strcat(sql, ",?");
+    }
+    stmt = prepare(db, strcat(sql, ")"));
+    start = now_s();
+    for (uint64_t at = 0; at < rows;) {
+        (void)sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
+        for (uint64_t i = 0; i < SQLITE_BATCH && at < rows; i++, at++) {
+            for (int c = 0; c < columns; c++) {
+                (void)sqlite3_bind_value(stmt, c + 1, values[at * (uint64_t)columns + (uint64_t)c]);
+            }
+            if (sqlite3_step(stmt) != SQLITE_DONE) {
+                die("inserting", sqlite3_errmsg(db));
+            }
+            (void)sqlite3_reset(stmt);
+        }
+        if (sqlite3_exec(db, "COMMIT", NULL, NULL, NULL) != SQLITE_OK) {
+            die("committing", sqlite3_errmsg(db));
+        }
+    }
+    start = now_s() - start;
+    (void)sqlite3_finalize(stmt);
+    (void)sqlite3_close(db);
+    return start;
+}
+
+static double bare_sqlite(const char *from, const char *to, unsigned round, uint64_t rows)
+{
+    int columns;
+    sqlite3_value **values = read_values(from, round, rows, &columns);
+    double seconds = insert_values(to, values, rows, columns);
+
+    for (uint64_t i = 0; i < rows * (uint64_t)columns; i++) {
+        sqlite3_value_free(values[i]);
+    }
+    free(values);
+    return seconds;
+}
+
+/* ---- rounds --------------------------------------------------------------------------------------------------------- */
+
+static int by_size(const void *a, const void *b)
+{
+    double x = *(const double *)a;
+    double y = *(const double *)b;
+
+    return x < y ? -1 : x > y;
+}
+
+int main(int argc, char **argv)
+{
+    double ratios[ROUNDS_MAX];
+    uint64_t rows = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    unsigned rounds = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 5;
+
+    if (argc < 4 || rows == 0 || rounds == 0 || rounds > ROUNDS_MAX) {
+        (void)fprintf(stderr, "usage: bench_drain URL URL2 ROWS [ROUNDS up to %u]\n", ROUNDS_MAX);
+        return 2;
+    }
+    bool sqlite = strncmp(argv[1], "sqlite:", 7) == 0;
+
+    for (unsigned r = 0; r < rounds; r++) {
+        double ours = product(argv[1], rows, r, sqlite ? SQLITE_BATCH : POSTGRES_BATCH);
+        double bare =
+            sqlite ? bare_sqlite(argv[1], argv[2], r, rows) : bare_postgres(argv[1], argv[2], r, rows);
+
+        ratios[r] = bare / ours;
+        (void)printf("round %u: holdfast %.0f receipts/s, bare %.0f rows/s, ratio %.2f\n", r,
+                     (double)rows / ours, (double)rows / bare, ratios[r]);
+        (void)fflush(stdout);
+    }
+    qsort(ratios, rounds, sizeof(ratios[0]), by_size);
+    (void)printf("median ratio %.2f (goal 0.80)\n", ratios[rounds / 2]);
+    return 0;
+}
