@@ -14,9 +14,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ROWS_MAX       8192U /* of a batch */
-#define SWEEP_MS       800U  /* every slot is looked at once in this time */
-#define SWEEPS_RETURN  8U    /* a held chunk's owner is asked for once in so many sweeps */
+#define ROWS_MAX 8192U /* of a batch */
+#define BATCHES_MAX \
+    4U /* of a cycle: reaping, clock and signals have their turn while a backlog is committed */
+#define SWEEP_MS       800U /* every slot is looked at once in this time */
+#define SWEEPS_RETURN  8U   /* a held chunk's owner is asked for once in so many sweeps */
 #define BACKOFF_MS_MIN 50U
 #define BACKOFF_MS_MAX 5000U
 #define SAY_EVERY_MS   10000U
@@ -65,7 +67,8 @@ struct hf_drain {
     uint64_t said_ms;
     uint32_t tries;
     uint32_t random;
-    uint32_t sweep_at; /* chunk */
+    uint32_t gather_at; /* chunk where the last batch ended, so that none waits for another's new marks */
+    uint32_t sweep_at;  /* chunk */
     uint32_t sweeps;
     uint64_t swept_ms;
     uint32_t look_at_all; /* sweeps of everything that are due */
@@ -490,7 +493,8 @@ static void gather(struct hf_drain *drain, bool *again)
     drain->desc = hf_batch_begin(drain->seg);
     drain->rows_cnt = 0;
     drain->entries_cnt = 0;
-    for (uint32_t chunk = 0; chunk < drain->seg->chunks_cnt; chunk++) {
+    for (uint32_t n = 0; n < drain->seg->chunks_cnt && !batch_full(drain); n++) {
+        uint32_t chunk = drain->gather_at;
         uint64_t left = 0;
 
         while (drain->pending[chunk] != 0 && !batch_full(drain)) {
@@ -501,6 +505,9 @@ static void gather(struct hf_drain *drain, bool *again)
                 left |= 1ULL << i;
                 *again = true;
             }
+        }
+        if (drain->pending[chunk] == 0) {
+            drain->gather_at = chunk + 1U < drain->seg->chunks_cnt ? chunk + 1U : 0;
         }
         drain->pending[chunk] |= left;
     }
@@ -649,7 +656,7 @@ static void done(struct hf_drain *drain, uint64_t mono_ms)
     hf_wake_cycle_done(drain->seg);
 }
 
-/* Commits what is in flight, then what is pending. *again: some slot is to be looked at once more. */
+/* Commits what is in flight, then what is pending. *again: not everything, or some slot is to be looked at once more. */
 static enum hf_drain_result write_all(struct hf_drain *drain, bool any, uint64_t mono_ms, bool *again)
 {
     enum hf_drain_result result = HF_DRAIN_IDLE;
@@ -660,7 +667,11 @@ static enum hf_drain_result write_all(struct hf_drain *drain, bool any, uint64_t
             return result;
         }
     }
-    while (any) {
+    for (uint32_t batches = 0; any; batches++) {
+        if (batches == BATCHES_MAX) {
+            *again = true;
+            break;
+        }
         gather(drain, again);
         if (drain->rows_cnt == 0) {
             break;

@@ -19,7 +19,7 @@
 /* What became of a cycle. */
 enum hf_drain_result {
     HF_DRAIN_IDLE,       /* nothing was to be done; everything before the cycle is committed */
-    HF_DRAIN_WORKED,     /* the same, and there was work: there may be more */
+    HF_DRAIN_WORKED,     /* there was work, and there may be more; a backlog takes several cycles */
     HF_DRAIN_WAITING,    /* the store takes no batch now: come again at hf_drain_next_try_ms() */
     HF_DRAIN_SUPERSEDED, /* another daemon took over the store's name: stop for ever */
     HF_DRAIN_FAILED,     /* the store can never take this batch: logged; workers meet the lag limit */

@@ -65,8 +65,8 @@ enum hf_drain_result hf_serve_step(struct hf_serve *serve, uint32_t *wait_ms);
 /* Sleeps until something is due or a process wakes the daemon, at most wait_ms. */
 void hf_serve_wait(struct hf_serve *serve, uint32_t wait_ms);
 
-/* One whole drain cycle now: what happened before is committed, published and, past its horizon, freed when it returns
- * HF_DRAIN_IDLE or _WORKED. */
+/* One drain cycle now: what happened before is committed, published and, past its horizon, freed when it returns HF_DRAIN_IDLE, or
+ * _WORKED when it was less than some ten thousand receipts. */
 enum hf_drain_result hf_serve_cycle(struct hf_serve *serve);
 
 /* Cycles until everything is committed, at most timeout_ms. True when it is. */

@@ -268,6 +268,44 @@ static void used_up_slots_make_reserves_busy(void **state)
     check_all();
 }
 
+static int many_slots(void **state)
+{
+    (void)state;
+    return prepare(65536, 3600000);
+}
+
+/* A step does not commit all of a long backlog: reaping, the clock and signals have their turn. Nothing counts as durable before all
+ * of it is. */
+static void a_backlog_is_committed_in_turns(void **state)
+{
+    struct hf_shm_header *header = t.daemon.seg->header;
+    struct holdfast_answer answer;
+    struct hf_drain_counts counts;
+    uint32_t wait_ms = 0;
+
+    (void)state;
+    hf_test_daemon_drain(&t.daemon);
+    uint64_t durable_ms = header->hdr_durable_ms;
+
+    for (int i = 0; i < 40000; i++) {
+        assert_int_equal(reserve(&answer), HOLDFAST_OK);
+    }
+    hf_drain_count(hf_serve_drain(t.daemon.serve), &counts);
+    uint64_t before = counts.rows_committed;
+
+    assert_int_equal(hf_serve_step(t.daemon.serve, &wait_ms), HF_DRAIN_WORKED);
+    assert_int_equal(wait_ms, 0);
+    assert_int_equal(header->hdr_durable_ms, durable_ms);
+    hf_drain_count(hf_serve_drain(t.daemon.serve), &counts);
+    assert_in_range(counts.rows_committed - before, 1, 39999);
+    /* New marks do not keep back what waits. */
+    for (uint64_t n = 0; n < 100; n++) {
+        close_one(n);
+    }
+    check_all();
+    assert_true(header->hdr_durable_ms > durable_ms);
+}
+
 /* ---- holdfast_wait_durable --------------------------------------------------------------------------------------- */
 
 /* The daemon, until t.stop. */
@@ -417,15 +455,22 @@ static void it_does_not_sleep_past_a_deadline(void **state)
 
 int main(void)
 {
-#define LAG(name) cmocka_unit_test_setup_teardown(name, small_lag, finish)
-#define FEW(name) cmocka_unit_test_setup_teardown(name, few_slots, finish)
+#define LAG(name)  cmocka_unit_test_setup_teardown(name, small_lag, finish)
+#define MANY(name) cmocka_unit_test_setup_teardown(name, many_slots, finish)
+#define FEW(name)  cmocka_unit_test_setup_teardown(name, few_slots, finish)
     const struct CMUnitTest tests[] = {
-        LAG(the_lag_limit_makes_reserves_busy),    FEW(used_up_slots_make_reserves_busy),
-        FEW(wait_durable_waits_for_the_commit),    FEW(wait_durable_times_out_while_the_store_is_away),
-        FEW(wait_durable_tells_a_conflict),        FEW(wait_durable_ends_with_its_segment),
-        LAG(a_short_lag_limit_is_kept_while_idle), FEW(it_does_not_sleep_past_a_deadline),
+        LAG(the_lag_limit_makes_reserves_busy),
+        FEW(used_up_slots_make_reserves_busy),
+        MANY(a_backlog_is_committed_in_turns),
+        FEW(wait_durable_waits_for_the_commit),
+        FEW(wait_durable_times_out_while_the_store_is_away),
+        FEW(wait_durable_tells_a_conflict),
+        FEW(wait_durable_ends_with_its_segment),
+        LAG(a_short_lag_limit_is_kept_while_idle),
+        FEW(it_does_not_sleep_past_a_deadline),
     };
 #undef LAG
+#undef MANY
 #undef FEW
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
