@@ -30,7 +30,7 @@
 
 #define CALL_S      1U /* a call takes so long */
 #define HORIZON_S   60U
-#define MARGIN_S    40U /* of the lag limit, beside a fifth of the outage for catching up */
+#define MARGIN_S    40U /* of the lag limit, beside half of the outage for catching up */
 #define PATIENCE_MS 300000U
 
 struct options {
@@ -86,7 +86,7 @@ static const char policy_text[] =
 /* The lag limit: it counts from the oldest change that is not committed, so it also has the time of catching up. */
 static uint64_t limit_s(void)
 {
-    return options.seconds + options.seconds / 5U + MARGIN_S;
+    return options.seconds + options.seconds / 2U + MARGIN_S;
 }
 
 static uint64_t slots(void)
