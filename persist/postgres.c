@@ -45,6 +45,7 @@ void hf_postgres_disconnect(struct hf_store *store)
     pg->conn = NULL;
     pg->in_transaction = false;
     pg->silent = false;
+    pg->partition_first = pg->partition_next = 0;
     store->locked = false;
 }
 
@@ -453,6 +454,7 @@ static void postgres_rollback(struct hf_store *store)
 
     if (pg->conn != NULL && pg->in_transaction) {
         pg->in_transaction = false;
+        pg->partition_first = pg->partition_next = 0; /* it may have been made in this transaction */
         hf_pg_command(store, "ROLLBACK", "a rollback", NULL);
     }
 }
@@ -490,6 +492,9 @@ static enum hf_store_status postgres_commit(struct hf_store *store, struct hf_st
     PQclear(result);
     /* After an error too: or the next statement finds this one unfinished, and gives up the connection. */
     hf_pg_drain(store);
+    if (outcome.status != HF_STORE_OK || !committed) {
+        pg->partition_first = pg->partition_next = 0;
+    }
     if (outcome.status != HF_STORE_OK) {
         /* An ERROR with the session alive undid it. When the session died of it (57P01 while waiting for a standby, for one), it
          * may have been committed before. */

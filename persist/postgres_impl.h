@@ -17,6 +17,9 @@ struct hf_postgres {
     int64_t old_start_us;
     int32_t pid;
     int64_t start_us;
+    /* Partitions of receipts that this connection knows to be there take [first, next); 0, 0: none is known. */
+    int64_t partition_first;
+    int64_t partition_next;
     char *buffer; /* rows on their way into COPY */
     size_t buffer_len;
     size_t buffer_cap;

@@ -39,6 +39,10 @@ static const char *const questions[] = {
     "WHERE 'holdfast' IN (cn.nspname, pn.nspname) AND p.relkind IN ('r', 'p') "
     "AND (p.relkind = 'r' OR cn.nspname <> 'holdfast' OR pn.nspname <> 'holdfast') ORDER BY 1",
 
+    "SELECT format('partition %s of receipts is a foreign table or has partitions itself', c.relname)"
+    " FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+    "WHERE i.inhparent = to_regclass('holdfast.receipt') AND c.relkind <> 'r' ORDER BY 1",
+
     "SELECT format('%s may %s on table %s', CASE a.grantee WHEN 0 THEN 'everybody' ELSE 'role ' || "
     "pg_get_userbyid(a.grantee) END, a.privilege_type, c.relname)"
     " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'holdfast', "
@@ -78,15 +82,21 @@ static enum hf_store_status tell(void *ctx, const struct hf_column *columns, uns
     return HF_STORE_OK;
 }
 
-/* The body of refuse_change as the newest schema file has it: between the $$ after its name. False: no file has one. */
-static bool body_of_trigger(const char **body, size_t *len)
+/* The functions of the schema, as they begin in its files. */
+static const struct {
+    const char *name;
+    const char *begins;
+} functions[] = {{"refuse_change", "FUNCTION holdfast.refuse_change()"},
+                 {"ensure_partition", "FUNCTION holdfast.ensure_partition(seq bigint"}};
+
+/* The body of a function as the newest schema file has it: between the $$ after its name. False: no file has one. */
+static bool body_of(const char *begins, const char **body, size_t *len)
 {
     bool found = false;
 
     for (const struct hf_schema_file *file = hf_schema_files; file->name != NULL; file++) {
-        const char *at = strstr(file->name, hf_postgres_ops.schema_suffix) == NULL
-                             ? NULL
-                             : strstr(file->text, "FUNCTION holdfast.refuse_change()");
+        const char *at =
+            strstr(file->name, hf_postgres_ops.schema_suffix) == NULL ? NULL : strstr(file->text, begins);
         const char *end = NULL;
 
         at = at == NULL ? NULL : strstr(at, "$$");
@@ -104,19 +114,22 @@ enum hf_store_status hf_postgres_schema(struct hf_store *store, hf_schema_fn *fn
                                         struct hf_store_error *error)
 {
     struct schema schema = {.fn = fn, .ctx = ctx};
-    struct hf_param body = {.type = HF_PARAM_TEXT};
     enum hf_store_status status = HF_STORE_OK;
 
     for (size_t i = 0; i < sizeof(questions) / sizeof(questions[0]) && status == HF_STORE_OK; i++) {
         status = hf_pg_query(store, questions[i], NULL, 0, tell, &schema, error);
     }
-    if (status == HF_STORE_OK && body_of_trigger(&body.bytes, &body.len)) {
-        status = hf_pg_query(
-            store,
-            "SELECT 'function refuse_change is not as holdfast made it: it was changed' "
-            "WHERE NOT EXISTS (SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
-            "WHERE n.nspname = 'holdfast' AND p.proname = 'refuse_change' AND p.prosrc = $1)",
-            &body, 1, tell, &schema, error);
+    for (size_t i = 0; i < sizeof(functions) / sizeof(functions[0]) && status == HF_STORE_OK; i++) {
+        struct hf_param params[2] = {{.type = HF_PARAM_TEXT}, hf_param_text(functions[i].name)};
+
+        if (body_of(functions[i].begins, &params[0].bytes, &params[0].len)) {
+            status = hf_pg_query(
+                store,
+                "SELECT format('function %s is not as holdfast made it: it was changed', $2) "
+                "WHERE NOT EXISTS (SELECT FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace "
+                "WHERE n.nspname = 'holdfast' AND p.proname = $2 AND p.prosrc = $1)",
+                params, 2, tell, &schema, error);
+        }
     }
     return status;
 }

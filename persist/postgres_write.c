@@ -363,12 +363,56 @@ static enum hf_store_status insert_some(const struct insertion *in, struct hf_re
     return status == HF_STORE_OK ? insert_some(in, rows + cnt / 2, cnt - cnt / 2) : status;
 }
 
+/* ---- partitions ----------------------------------------------------------------------------------------------------- */
+
+static enum hf_store_status read_partition(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct hf_postgres *pg = ctx;
+    int64_t first = columns[0].integer;
+    int64_t next = columns[1].integer;
+
+    (void)cnt;
+    /* Neighbours are one range: a batch may reach into the next one. */
+    if (first != pg->partition_next) {
+        pg->partition_first = first;
+    }
+    pg->partition_next = next;
+    return HF_STORE_OK;
+}
+
+/* Sees to it that there are partitions for these numbers. Asks once in millions of receipts, and once after each connect. */
+static enum hf_store_status ensure_partitions(struct hf_store *store, int64_t seq, int64_t next_seq,
+                                              struct hf_store_error *error)
+{
+    struct hf_postgres *pg = hf_postgres_of(store);
+    enum hf_store_status status = HF_STORE_OK;
+
+    if (seq >= pg->partition_first && seq < pg->partition_next) {
+        seq = pg->partition_next;
+    }
+    while (seq < next_seq && status == HF_STORE_OK) {
+        struct hf_param param = hf_param_integer(seq);
+
+        status = hf_pg_query(store, "SELECT first, next FROM ensure_partition($1)", &param, 1, read_partition,
+                             pg, error);
+        if (status == HF_STORE_OK && pg->partition_next <= seq) {
+            return hf_store_fail(
+                error, HF_STORE_REFUSED,
+                "there is no partition for receipt %lld in %s. Was the schema changed by hand?",
+                (long long)seq, store->display);
+        }
+        seq = pg->partition_next;
+    }
+    return status;
+}
+
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,
                                         struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
                                         struct hf_store_error *error)
 {
     struct insertion in = {.store = store, .batch_number = batch->number, .report = report, .error = error};
-    enum hf_store_status status = HF_STORE_OK;
+    enum hf_store_status status =
+        ensure_partitions(store, (int64_t)batch->first_seq, (int64_t)(batch->first_seq + cnt), error);
 
     for (size_t from = 0; from < cnt && status == HF_STORE_OK;) {
         size_t until = from;

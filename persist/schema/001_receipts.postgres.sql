@@ -65,6 +65,7 @@ CREATE TABLE holdfast.batch (
 -- From an instant to the first row that can be of it: rows need no index on time.
 CREATE INDEX batch_committed ON holdfast.batch (segment_id, committed_ms);
 
+-- In partitions, so that retention drops a table instead of deleting rows; ensure_partition makes them.
 CREATE TABLE holdfast.receipt (
     segment_id bigint NOT NULL,
     version bigint NOT NULL,
@@ -145,7 +146,7 @@ CREATE TABLE holdfast.receipt (
     reservation_digest bytea,
     digest bytea NOT NULL,
     PRIMARY KEY (segment_id, seq)
-);
+) PARTITION BY RANGE (seq);
 -- The fence (is this id in the store already?) and the lookup by id.
 CREATE INDEX receipt_id ON holdfast.receipt (segment_id, id, seq) WHERE kind = 'reservation';
 -- From a reservation to what refers to it; fills from the right like the primary key.
@@ -272,6 +273,15 @@ SELECT
     true AS aside
 FROM holdfast.conflict;
 
+-- Which partitions of receipts there are, and the sequence numbers [first, next) of each.
+CREATE VIEW holdfast.partition AS
+SELECT
+    c.relname AS name,
+    CAST(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'FROM \(''(\d+)''\)') AS bigint) AS first,
+    CAST(substring(pg_get_expr(c.relpartbound, c.oid) FROM 'TO \(''(\d+)''\)') AS bigint) AS next
+FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
+WHERE i.inhparent = CAST('holdfast.receipt' AS regclass);
+
 -- The meters of semantics.md; a conflicting reservation and all that refers to it is in none.
 CREATE VIEW holdfast.meter AS
 SELECT
@@ -328,3 +338,58 @@ ALTER TABLE holdfast.receipt ENABLE ALWAYS TRIGGER append_only; -- also under se
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON holdfast.conflict
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
 ALTER TABLE holdfast.conflict ENABLE ALWAYS TRIGGER append_only; -- also under session_replication_role = replica
+
+-- ---- partitions of receipts: receipt_p<first>, shared by all segments ----------------------------------------------
+
+-- How many sequence numbers the partitions made from now on have. The owner may replace it: few partitions keep the lookup of an id
+-- cheap, which asks each one; small ones let retention go closer.
+CREATE FUNCTION holdfast.partition_rows() RETURNS bigint LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp
+AS 'SELECT 16777216::bigint';
+REVOKE ALL ON FUNCTION holdfast.partition_rows() FROM PUBLIC;
+
+-- Makes the partition that takes a sequence number, unless it is there, and tells which numbers [first, next) it takes. Locks out who
+-- drops partitions until the transaction ends. Nobody who writes at that moment waits for it.
+CREATE FUNCTION holdfast.ensure_partition(seq bigint, OUT first bigint, OUT next bigint) LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    rows_cnt bigint := holdfast.partition_rows();
+    below bigint;
+    above bigint;
+    child text;
+BEGIN
+    IF seq IS NULL OR seq < 1 OR rows_cnt < 1 THEN
+        RAISE EXCEPTION 'no partition takes receipt %', seq USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    -- The next batch of some segment, and nothing beyond: who may call this may not fill the schema with tables.
+    IF seq > 4194304 + (
+        SELECT coalesce(max(e.next), 1) FROM holdfast.segment s, LATERAL (
+            SELECT b.first_seq + b.rows_cnt AS next FROM holdfast.batch b
+            WHERE b.segment_id = s.segment_id ORDER BY b.number DESC LIMIT 1) e)
+    THEN
+        RAISE EXCEPTION 'receipt % is not the next one of any segment', seq USING ERRCODE = 'invalid_parameter_value';
+    END IF;
+    PERFORM pg_advisory_xact_lock(hashtextextended('holdfast partitions', 0));
+    SELECT p.first, p.next INTO first, next FROM holdfast.partition p WHERE p.first <= seq AND p.next > seq;
+    IF first IS NOT NULL THEN
+        RETURN;
+    END IF;
+    SELECT max(p.next) FILTER (WHERE p.next <= seq), min(p.first) FILTER (WHERE p.first > seq) INTO below, above
+    FROM holdfast.partition p;
+    first := coalesce(below, 1);
+    IF (seq - first) / rows_cnt > 0 THEN
+        first := first + (seq - first) / rows_cnt * rows_cnt;
+    END IF;
+    next := least(first + rows_cnt, above);
+    child := 'receipt_p' || first;
+    EXECUTE format('CREATE TABLE holdfast.%I (LIKE holdfast.receipt INCLUDING ALL)', child);
+    EXECUTE format('REVOKE ALL ON holdfast.%I FROM PUBLIC', child);
+    EXECUTE format('CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON holdfast.%I '
+                   'FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change()', child);
+    EXECUTE format('ALTER TABLE holdfast.%I ENABLE ALWAYS TRIGGER append_only', child);
+    EXECUTE format('ALTER TABLE holdfast.receipt ATTACH PARTITION holdfast.%I FOR VALUES FROM (%s) TO (%s)', child, first, next);
+END
+$$;
+REVOKE ALL ON FUNCTION holdfast.ensure_partition(bigint) FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION holdfast.ensure_partition(bigint) TO holdfast_runtime;
+
+SELECT holdfast.ensure_partition(1);

@@ -444,6 +444,13 @@ static void a_receipt_without_a_batch_is_found(void **state)
     finding = assert_found(&lab, HF_VERIFY_ADDED, 0, 14, NULL);
     assert_null(strstr(finding->text, "wrong")); /* its digest is right */
     assert_int_equal(lab.findings_cnt, 1);
+    if (postgres) { /* no partition takes what is below or far above; within one it goes unnoticed by the server */
+        (void)lab_sql(&lab, "UPDATE receipt SET seq = 16777216 WHERE seq = 14");
+        lab_look(&lab, NULL, 0);
+        assert_non_null(lab_found(&lab, HF_VERIFY_ADDED, 0, 16777216));
+        lab_drop(&lab);
+        return;
+    }
     (void)lab_sql(&lab, "UPDATE receipt SET seq = 0 WHERE seq = 14");
     lab_look(&lab, NULL, 0);
     assert_non_null(lab_found(&lab, HF_VERIFY_ADDED, 0, 0));
@@ -699,8 +706,14 @@ static void a_schema_that_refuses_no_longer_is_found(void **state)
         "ALTER TABLE receipt ENABLE ROW LEVEL SECURITY",
         "ALTER TABLE conflict DROP CONSTRAINT conflict_pkey",
         "ALTER TABLE conflict SET UNLOGGED",
-        "CREATE TABLE public.child () INHERITS (holdfast.receipt)",
-        "CREATE TABLE holdfast.child () INHERITS (holdfast.receipt)",
+        "CREATE TABLE public.child () INHERITS (holdfast.batch)",
+        "CREATE TABLE holdfast.child () INHERITS (holdfast.batch)",
+        "CREATE TABLE public.child PARTITION OF holdfast.receipt FOR VALUES FROM (20000000) TO (30000000)",
+        "CREATE TABLE holdfast.child PARTITION OF holdfast.receipt FOR VALUES FROM (20000000) TO (30000000)",
+        "ALTER TABLE receipt_p1 DISABLE TRIGGER append_only",
+        "GRANT DELETE ON receipt_p1 TO holdfast_runtime",
+        ("CREATE OR REPLACE FUNCTION holdfast.ensure_partition(seq bigint, OUT first bigint, OUT next bigint) LANGUAGE plpgsql "
+         "SECURITY DEFINER AS 'BEGIN DELETE FROM holdfast.receipt; END'"),
         "CREATE TABLE holdfast.more (a int)",
         "GRANT UPDATE ON receipt TO holdfast_runtime",
         "GRANT DELETE ON batch TO holdfast_reader",
@@ -744,8 +757,11 @@ static void a_table_that_was_written_anew_is_found(void **state)
     (void)state;
     lab_new(&lab, postgres);
     if (postgres) {
-        assert_true(lab_try(&lab, "ALTER TABLE receipt ALTER COLUMN extend_calls TYPE bigint USING 1", why,
-                            sizeof(why)));
+        assert_true(
+            lab_try(&lab,
+                    "ALTER TABLE receipt DISABLE TRIGGER append_only; UPDATE receipt SET extend_calls = 1; "
+                    "ALTER TABLE receipt ENABLE ALWAYS TRIGGER append_only",
+                    why, sizeof(why)));
     } else {
         /* The triggers of DELETE do not see this one; with those of INSERT gone for a moment it works. */
         (void)lab_sql(
