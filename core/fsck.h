@@ -18,27 +18,27 @@
 #include "shm/segment.h"
 
 enum hf_fsck_kind {
-    HF_FSCK_HEADER,        /* identity, counts, state, gauges of the header */
-    HF_FSCK_CLOCK,         /* the published or injected clock */
-    HF_FSCK_OWNER,         /* an entry of the owner table */
-    HF_FSCK_DAEMON,        /* the daemon's word */
-    HF_FSCK_POLICY,        /* compiled policy: header, rows, capabilities */
-    HF_FSCK_LOOKUP,        /* its lookup table */
-    HF_FSCK_NAME,          /* an interned name */
-    HF_FSCK_PRICE,         /* a price */
-    HF_FSCK_TENANT,        /* a tenant's own fields */
-    HF_FSCK_WORD,          /* commit word W */
-    HF_FSCK_APPLIED,       /* A ahead of W, or of what is applied */
-    HF_FSCK_ROW,           /* links of a row */
-    HF_FSCK_BUCKET_TAG,    /* tag ahead of W */
-    HF_FSCK_BUCKET_WINDOW, /* window ahead of the clock */
-    HF_FSCK_BUCKET_VALUE,  /* value is not what was published plus what the slots hold */
-    HF_FSCK_CREDIT,        /* a credit */
-    HF_FSCK_PUBLISHED,     /* what is published as settled */
-    HF_FSCK_METER,
-    HF_FSCK_BATCH, /* a batch descriptor */
-    HF_FSCK_CHUNK,
-    HF_FSCK_FREE_BITS,      /* hints of a chunk that are wrong */
+    HF_FSCK_HEADER,         /* identity, counts, state, gauges of the header */
+    HF_FSCK_CLOCK,          /* the published or injected clock */
+    HF_FSCK_OWNER,          /* an entry of the owner table */
+    HF_FSCK_DAEMON,         /* the daemon's word */
+    HF_FSCK_POLICY,         /* compiled policy: header, rows, capabilities */
+    HF_FSCK_LOOKUP,         /* its lookup table */
+    HF_FSCK_NAME,           /* an interned name */
+    HF_FSCK_PRICE,          /* a price */
+    HF_FSCK_TENANT,         /* a tenant's own fields */
+    HF_FSCK_WORD,           /* commit word W */
+    HF_FSCK_APPLIED,        /* A ahead of W, or of what is applied */
+    HF_FSCK_ROW,            /* links of a row */
+    HF_FSCK_BUCKET_TAG,     /* tag ahead of W */
+    HF_FSCK_BUCKET_WINDOW,  /* window ahead of the clock */
+    HF_FSCK_BUCKET_VALUE,   /* value is not what was published plus what the slots hold */
+    HF_FSCK_CREDIT,         /* a credit */
+    HF_FSCK_PUBLISHED,      /* what is published as settled */
+    HF_FSCK_METER,          /* a meter: its names, its amounts */
+    HF_FSCK_BATCH,          /* a batch descriptor */
+    HF_FSCK_CHUNK,          /* owner, bits or marks of a chunk */
+    HF_FSCK_FREE_BITS,      /* note: hints of a chunk that are wrong */
     HF_FSCK_SLOT_STATE,     /* st: an unknown state, impossible bits */
     HF_FSCK_SLOT_SEQ,       /* sequence ahead of its tenant's W */
     HF_FSCK_SLOT_PATH,      /* tenant, rows, mask */
@@ -103,7 +103,7 @@ struct hf_fsck_result {
     uint32_t sums_proved;   /* tenants whose sums were compared at one instant (right or wrong) */
     uint32_t sums_busy;     /* tenants whose sums could not be compared */
     uint64_t buckets;       /* buckets compared */
-    uint64_t slots_checked; /* in the last look */
+    uint64_t slots_checked; /* slots that carry something, in the last look */
     uint64_t tries;         /* for the sums, in all */
 };
 
@@ -125,8 +125,9 @@ struct hf_fsck_repair {
 
 /* Mends what can be proved and reports each change (HF_FSCK_MENDED), then checks and reports what is left. Takes the
  * daemon's place for that time; HF_EBUSY and a sentence with their pids when a daemon or any other live process is in
- * the segment. Workers that come meanwhile are told `not-ready`. Twice is once; cut off in the middle (state
- * HF_SEGMENT_REPAIR: the daemon refuses to start) it is run again. own: joined by the caller, as a daemon. */
+ * the segment; HF_ENOTREADY and a sentence when it was superseded or closed; HF_ESYS without memory. Workers that come
+ * meanwhile are told `not-ready`. Twice is once; cut off in the middle (state HF_SEGMENT_REPAIR: the daemon refuses to
+ * start) it is run again. own: joined by the caller, as a daemon. report may be NULL. */
 int hf_fsck_repair(struct hf_segment *seg, const struct hf_owner *own, const struct hf_fsck_repair *repair,
                    hf_fsck_report_fn *report, void *ctx, struct hf_fsck_result *result, struct hf_error *err);
 

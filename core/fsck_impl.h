@@ -91,10 +91,7 @@ static inline bool hf_fsck_counts(struct hf_u128 st)
 void hf_fsck_part_of(const struct hf_shm_slot *copy, uint32_t slot_idx, struct hf_u128 st,
                      struct hf_fsck_part *part);
 
-/* Whether every slot of the segment is sound enough for its tenant's sums to be proved; fills *unsound, a bit per tenant. */
-struct hf_fsck_sums; /* fsck_sums.c */
-
-/* Buckets of one tenant at one instant. */
+/* One bucket of a tenant at the instant of its sums (fsck_sums.c). */
 struct hf_fsck_sum {
     uint32_t row;
     uint32_t window;
@@ -107,17 +104,18 @@ struct hf_fsck_sum {
 };
 typedef void hf_fsck_sum_fn(void *ctx, const struct hf_fsck_sum *sum);
 
-/* Sums of all tenants (options.tenant): compared, confirmed, reported. False without memory. */
+/* Sums of the tenant of the options, or of all: compared, confirmed, reported. False without memory. */
 bool hf_fsck_check_sums(struct hf_fsck *fsck);
 
-/* One exact look at the sums of a tenant, each bucket handed over; for the repair. published NULL: as published. 0: taken; else
- * why not (HF_EBUSY: no instant could be had; HF_ENOTREADY: the daemon's publications are in the making; HF_ESYS). */
+/* One exact look at the sums of a tenant: each bucket is handed to fn, and valid during the call. HF_OK, or why not: HF_EBUSY no
+ * instant could be had, HF_ENOTREADY the daemon's publications are in the making, HF_ECORRUPT W names what cannot be
+ * applied, HF_ESYS no memory. */
 int hf_fsck_take_sums(struct hf_fsck *fsck, uint32_t tenant_idx, hf_fsck_sum_fn *fn, void *ctx);
 
 /* No batch is half marked: hdr_batch_number is still number, and the marks of the next one have not begun. */
 bool hf_fsck_between_batches(const struct hf_segment *seg, uint64_t number);
 
-/* W names no impossible thing: the slot and operation it names can be. *op as hf_commit_describe(). (fsck_tenant.c) */
+/* W names no impossible thing: the slot and operation it names can be (fsck_tenant.c). */
 bool hf_fsck_word_sound(const struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 word);
 
 /* A tenant that is in use: it has a generation of limits. */
@@ -125,6 +123,7 @@ bool hf_fsck_tenant_used(const struct hf_segment *seg, uint32_t tenant_idx);
 /* A row that is in use (a key's row has a parent that is not row 0, which is a tenant's). */
 bool hf_fsck_row_used(const struct hf_segment *seg, uint32_t row);
 
+/* Sleeps; 0: returns at once. */
 void hf_fsck_nap(uint32_t ms);
 
 #endif

@@ -208,9 +208,9 @@ void hf_mend_slots(struct hf_mend *mend)
             mend_hash(mend, i);
         }
         if (claim != 0) {
-            struct hf_fsck_item item = hf_mend_item(
-                claim != 0 && hf_ref_index(claim) < seg->owners_cnt ? HF_FSCK_DEAD : HF_FSCK_SLOT_CLAIM,
-                claim, 0, "the claim of a dead process was cleared");
+            struct hf_fsck_item item =
+                hf_mend_item(hf_ref_index(claim) < seg->owners_cnt ? HF_FSCK_DEAD : HF_FSCK_SLOT_CLAIM, claim,
+                             0, "the claim of a dead process was cleared");
 
             item.slot = i;
             hf_store_rlx_u64(&slot->slot_claim, 0);

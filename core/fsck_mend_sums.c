@@ -153,7 +153,7 @@ static void mend_window(struct hf_mend *mend, uint32_t row, uint32_t in_row)
     item.row = row;
     item.window = window;
     item.dimension = in_row % HF_SHM_DIMS;
-    /* Full until the sums say what it holds: cut off here, it admits nothing. */
+    /* Cut off here, the value is of another window; but the state lets nobody in before a repair has come to its end. */
     (void)hf_cas_acqrel_u128(at, before,
                              hf_bucket_make(hf_bucket_value(before), now, hf_bucket_tag(before))); /* E12 */
     hf_fsck_say(mend->fsck, &item);

@@ -5,7 +5,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 /* HF_EBUSY with the pids of whoever else lives in the segment. */
 static int alone(const struct hf_segment *seg, const struct hf_owner *own, struct hf_error *err)

@@ -19,7 +19,6 @@
 
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
 
 #define QUEUE_MAX    4096U /* slots that may change during one try */
@@ -534,7 +533,6 @@ int hf_fsck_take_sums(struct hf_fsck *fsck, uint32_t tenant_idx, hf_fsck_sum_fn 
 
 /* Buckets that differ: those of the first look, and of them what a further look finds the same. */
 struct differing {
-    struct hf_fsck *fsck;
     struct hf_fsck_sum *list;
     uint8_t *seen; /* looks that agree */
     uint32_t cnt;
@@ -627,7 +625,7 @@ static void say_not_checked(struct hf_fsck *fsck, uint32_t tenant_idx, int rc)
 /* False without memory. */
 static bool check_tenant(struct hf_fsck *fsck, uint32_t tenant_idx)
 {
-    struct differing differing = {.fsck = fsck};
+    struct differing differing = {.list = NULL};
     int rc = HF_OK;
 
     for (uint32_t look = 0; rc == HF_OK && look <= CONFIRM_LOOK; look++) {
