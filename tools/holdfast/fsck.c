@@ -17,7 +17,8 @@
 #include <string.h>
 
 static const char help[] =
-    "Usage: holdfast fsck --segment NAME [--repair [--store URL]] [--json]\n"
+    "Usage: holdfast fsck --segment NAME [--repair [--store URL]] [--wait-ms N]\n"
+    "                     [--json]\n"
     "\n"
     "Checks every invariant of a segment while gateways and daemon work in it: words, links,\n"
     "slots, index, and that each bucket holds what is settled plus what its reservations\n"
@@ -248,7 +249,9 @@ static int repair(struct told *told, struct hf_segment *seg)
 {
     struct charges charges = {.seg = seg};
     struct hf_fsck_repair with = {
-        .options = {.pause_ms = 5, .tenant = HF_SHM_NONE}, .charged = charged, .charged_ctx = &charges};
+        .options = {.pause_ms = 5, .sums_wait_ms = told->wait_ms, .tenant = HF_SHM_NONE},
+        .charged = charged,
+        .charged_ctx = &charges};
     struct hf_store_error error = {""};
     struct hf_error err = {.text = ""};
     struct hf_fsck_result result;
