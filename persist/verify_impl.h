@@ -38,14 +38,12 @@ struct hf_verify_open {
     size_t rows_cnt;                   /* rows of it that came by */
     int64_t due;                       /* the next seq */
     int64_t epoch;                     /* of its first row */
-    int64_t gap_from;                  /* the first missing receipt; 0: none yet */
     bool gaps;                         /* rows are missing */
     size_t changed_cnt;                /* rows that are not as their digest says */
     struct hf_verify_copy copies[HF_VERIFY_COPIES_MAX];
     size_t copies_cnt;
-    int64_t last_seq;    /* the row before; 0: none */
-    bool last_aside;     /* it is of the table of conflicts */
-    bool last_misplaced; /* it says that it is of another batch */
+    int64_t last_seq; /* the row before; 0: none */
+    bool last_aside;  /* it is of the table of conflicts */
 };
 
 /* Rows that belong to no batch, while they come by. */
