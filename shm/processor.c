@@ -1,3 +1,4 @@
+/* Flags of the processor, and the sentence for one that lacks the swap. */
 #include "shm/processor.h"
 
 #include <stdbool.h>
@@ -11,7 +12,7 @@
 #endif
 #endif
 
-static bool hf_processor_swaps_128(void)
+static bool swaps_128(void)
 {
 #if defined(__x86_64__)
     unsigned eax, ebx, ecx, edx;
@@ -25,7 +26,7 @@ static bool hf_processor_swaps_128(void)
 
 int hf_processor_check(struct hf_error *err)
 {
-    if (hf_processor_swaps_128()) {
+    if (swaps_128()) {
         return HF_OK;
     }
     return hf_error_set(
