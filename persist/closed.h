@@ -35,6 +35,7 @@ struct hf_closed {
     uint64_t said_ms;
 };
 
+/* False: no memory, and nothing is left to be closed. seg outlives it. */
 bool hf_closed_open(struct hf_closed *closed, struct hf_segment *seg, uint64_t daemon_ref,
                     const struct hf_log *log);
 void hf_closed_close(struct hf_closed *closed);

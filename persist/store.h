@@ -223,7 +223,8 @@ struct hf_store_sum {
     __int128 charged[HF_DIM_CNT];
 };
 typedef int hf_store_sum_fn(void *ctx, const struct hf_store_sum *sum);
-/* For each window kind in `windows` (bit 1 << enum hf_window): the window that is open at now_ms. */
+/* For each window kind in `windows` (bit 1 << enum hf_window): the window that is open at now_ms, which is not before the last
+ * batch was committed: the newest rollup need not list a window that was over by then, and its sums would come short. */
 enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, uint64_t now_ms,
                                    uint32_t windows, hf_store_sum_fn *sum, void *ctx,
                                    struct hf_store_error *error);

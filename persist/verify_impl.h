@@ -22,7 +22,7 @@ struct hf_verify_batch {
 
 /* A row that was kept because it differs. */
 struct hf_verify_copy {
-    struct hf_column *fields; /* hf_receipt_fields() of them; NULL: not kept, they were too many */
+    struct hf_column *fields; /* hf_receipt_fields() of them; NULL: no memory for them */
     int64_t seq;
     size_t at; /* place in its batch */
 };
