@@ -6,6 +6,7 @@
 #include "persist/rollup_sql.h"
 #include "shm/layout.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #define DAY_MS INT64_C(86400000)
@@ -33,18 +34,18 @@ enum hf_store_status hf_rollup_read(void *ctx, const struct hf_column *columns, 
     return HF_STORE_OK;
 }
 
-enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, struct hf_rollup *rollup,
-                                  struct hf_store_error *error)
+enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, int64_t end_ms,
+                                  struct hf_rollup *rollup, struct hf_store_error *error)
 {
-    struct hf_param params[1] = {hf_param_integer(segment_id)};
+    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(end_ms)};
 
     *rollup = (struct hf_rollup){.next_seq = 1};
     return hf_store_query(
         store,
         "SELECT " HF_ROLLUP_HEAD_COLUMNS
         " FROM rollup r JOIN batch b ON b.segment_id = r.segment_id AND b.number = r.batch_number "
-        "AND b.digest = r.batch_digest WHERE r.segment_id = $1 ORDER BY r.number DESC LIMIT 1",
-        params, 1, hf_rollup_read, rollup, error);
+        "AND b.digest = r.batch_digest WHERE r.segment_id = $1 AND r.end_ms <= $2 ORDER BY r.number DESC LIMIT 1",
+        params, 2, hf_rollup_read, rollup, error);
 }
 
 enum hf_store_status hf_rollup_newest(struct hf_store *store, const char *segment, struct hf_rollup *rollup,
@@ -54,7 +55,7 @@ enum hf_store_status hf_rollup_newest(struct hf_store *store, const char *segmen
     enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
 
     *rollup = (struct hf_rollup){.next_seq = 1};
-    return status == HF_STORE_OK ? hf_rollup_of(store, segment_id, rollup, error) : status;
+    return status == HF_STORE_OK ? hf_rollup_of(store, segment_id, INT64_MAX, rollup, error) : status;
 }
 
 bool hf_rollup_due(const struct hf_rollup *newest, uint64_t next_seq)
@@ -140,10 +141,11 @@ static enum hf_store_status list_window(struct making *m, enum hf_window window,
         params, 6, NULL, NULL, m->error);
 }
 
-/* Days that were touched: more than a rollup sees in years would mean a broken clock; the rest comes with the next touch. */
+/* Days that were touched. */
 struct days {
-    int64_t list[512];
-    unsigned cnt;
+    int64_t *list;
+    size_t cnt;
+    size_t cap;
 };
 
 static enum hf_store_status read_day(void *ctx, const struct hf_column *columns, unsigned cnt)
@@ -151,10 +153,20 @@ static enum hf_store_status read_day(void *ctx, const struct hf_column *columns,
     struct days *days = ctx;
 
     (void)cnt;
-    if (days->cnt < sizeof(days->list) / sizeof(days->list[0]) && columns[0].integer >= 0 &&
-        columns[0].integer <= (int64_t)HF_CLOCK_MS_MAX / DAY_MS) {
-        days->list[days->cnt++] = columns[0].integer;
+    if (columns[0].integer < 0 || columns[0].integer > (int64_t)HF_CLOCK_MS_MAX / DAY_MS) {
+        return HF_STORE_OK;
     }
+    if (days->cnt == days->cap) {
+        size_t cap = days->cap == 0 ? 16 : 2 * days->cap;
+        int64_t *list = realloc(days->list, cap * sizeof(*list));
+
+        if (list == NULL) {
+            return HF_STORE_NOMEM;
+        }
+        days->list = list;
+        days->cap = cap;
+    }
+    days->list[days->cnt++] = columns[0].integer;
     return HF_STORE_OK;
 }
 
@@ -179,7 +191,7 @@ static enum hf_store_status list_day(struct making *m, int64_t day)
 
 static enum hf_store_status list_windows(struct making *m)
 {
-    struct days days = {.cnt = 0};
+    struct days days = {NULL, 0, 0};
     struct hf_param params[3] = {hf_param_integer(m->store->segment_id),
                                  hf_param_integer((int64_t)m->made.first_seq),
                                  hf_param_integer((int64_t)m->made.next_seq)};
@@ -193,9 +205,10 @@ static enum hf_store_status list_windows(struct making *m)
     for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
         status = list_window(m, (enum hf_window)w, m->open_ids[w]);
     }
-    for (unsigned i = 0; i < days.cnt && status == HF_STORE_OK; i++) {
+    for (size_t i = 0; i < days.cnt && status == HF_STORE_OK; i++) {
         status = list_day(m, days.list[i]);
     }
+    free(days.list);
     return status;
 }
 
@@ -286,7 +299,7 @@ enum hf_store_status hf_rollup_make(struct hf_store *store, uint64_t rows_max, s
         status = store->ops->begin(store, error);
     }
     if (status == HF_STORE_OK) {
-        status = hf_rollup_of(store, store->segment_id, &before, error);
+        status = hf_rollup_of(store, store->segment_id, INT64_MAX, &before, error);
     }
     if (status == HF_STORE_OK) {
         m.made.number = before.number + 1;

@@ -10,9 +10,9 @@
 enum hf_store_status hf_store_first_since(struct hf_store *store, int64_t segment_id, uint64_t since_ms,
                                           int64_t *first_seq, struct hf_store_error *error);
 
-/* hf_rollup_newest of a segment number; number 0 and next_seq 1 when there is none. */
-enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, struct hf_rollup *rollup,
-                                  struct hf_store_error *error);
+/* hf_rollup_newest of a segment number, of those that end at end_ms at the latest; number 0 and next_seq 1 when there is none. */
+enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, int64_t end_ms,
+                                  struct hf_rollup *rollup, struct hf_store_error *error);
 
 /* A row of HF_ROLLUP_HEAD_COLUMNS, `r` being the table of rollups, into a struct hf_rollup. */
 #define HF_ROLLUP_HEAD_COLUMNS \

@@ -211,7 +211,7 @@ enum hf_store_status hf_store_reservations(struct hf_store *store, const char *s
 
 /* Sums of the effects over one window of one path and one set of buckets, those of this window alone. For a bucket: add up `held`
  * and `charged` of its dimension over all sums of its window on paths below it whose bucket_mask has its bit. Exact; may exceed
- * the range of amounts in dimensions that no bucket counts. Read from the newest rollup and what came after it. */
+ * the range of amounts in dimensions that no bucket counts. Read from a rollup and what came after it. */
 struct hf_store_sum {
     struct hf_name tenant;
     struct hf_name team;
@@ -223,8 +223,8 @@ struct hf_store_sum {
     __int128 charged[HF_DIM_CNT];
 };
 typedef int hf_store_sum_fn(void *ctx, const struct hf_store_sum *sum);
-/* For each window kind in `windows` (bit 1 << enum hf_window): the window that is open at now_ms, which is not before the last
- * batch was committed: the newest rollup need not list a window that was over by then, and its sums would come short. */
+/* For each window kind in `windows` (bit 1 << enum hf_window): the window that is open at now_ms (any instant: of a later rollup than
+ * that nothing is used). */
 enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, uint64_t now_ms,
                                    uint32_t windows, hf_store_sum_fn *sum, void *ctx,
                                    struct hf_store_error *error);

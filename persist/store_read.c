@@ -473,7 +473,7 @@ static enum hf_store_status list_wanted(struct hf_store *store, int64_t segment_
         status = hf_store_first_since(store, segment_id, since_ms, &first_seq, error);
     }
     if (status == HF_STORE_OK && filter->open) {
-        status = hf_rollup_of(store, segment_id, &rollup, error);
+        status = hf_rollup_of(store, segment_id, INT64_MAX, &rollup, error);
     }
     if (status != HF_STORE_OK) {
         return status;

@@ -86,7 +86,7 @@ enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, 
         return hf_store_fail(error, HF_STORE_INVALID, "an instant beyond the end of the clock");
     }
     if (status == HF_STORE_OK) {
-        status = hf_rollup_of(store, segment_id, &rollup, error);
+        status = hf_rollup_of(store, segment_id, (int64_t)now_ms, &rollup, error);
     }
     for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
         struct sum_reader reader = {.sum = sum, .ctx = ctx, .window = (enum hf_window)w, .error = error};
@@ -164,7 +164,7 @@ enum hf_store_status hf_store_meters(struct hf_store *store, const char *segment
     enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
 
     if (status == HF_STORE_OK) {
-        status = hf_rollup_of(store, segment_id, &rollup, error);
+        status = hf_rollup_of(store, segment_id, INT64_MAX, &rollup, error);
     }
     if (status != HF_STORE_OK) {
         return status;

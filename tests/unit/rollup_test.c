@@ -294,6 +294,7 @@ static void run_pair(bool postgres, unsigned seed, unsigned batches)
             world.now_ms += dice(&world, 3) * 11 * DAY_MS; /* windows end: minutes to months */
         }
         same(&pair, world.now_ms + dice(&world, 2) * 30000);
+        same(&pair, world.now_ms - dice(&world, 40) * DAY_MS); /* an instant before the newest rollup, too */
     }
     assert_true(made.number > 5);
     assert_int_equal(hf_rollup_newest(pair.stores[1], SEGMENT, &newest, &error), HF_STORE_OK);
