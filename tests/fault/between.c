@@ -703,6 +703,53 @@ static void a_freed_slot_is_not_lost(void **state)
     (void)world_between(&between);
 }
 
+/* Two look for a chunk at once, and one is left: who has it is its owner, and nobody else is. */
+static void one_chunk_is_left(struct world *world)
+{
+    struct hf_segment *seg = world->quota.seg;
+
+    hf_chunk_leave(seg, &world->me->chunks, world->me->owner.ref);
+    hf_chunk_leave(seg, &world->other->chunks, world->other->owner.ref);
+    for (uint32_t i = 0; i + 1 < seg->chunks_cnt; i++) {
+        seg->chunks[i].chunk_free = 0;
+    }
+}
+
+static uint32_t mine_idx;
+
+static void i_take_one(struct world *world)
+{
+    mine_idx = hf_chunk_take(world->quota.seg, &world->me->chunks, world->me->owner.ref);
+}
+
+static void another_takes_one(struct world *world)
+{
+    taken_idx = hf_chunk_take(world->quota.seg, &world->other->chunks, world->other->owner.ref);
+}
+
+static void check_owner(const struct world *world, const struct holdfast *handle)
+{
+    if (handle->chunks.current != HF_SHM_NONE) {
+        assert_int_equal(world->quota.seg->chunks[handle->chunks.current].chunk_owner, handle->owner.ref);
+    }
+}
+
+static void check_one_owner(struct world *world)
+{
+    check_owner(world, world->me);
+    check_owner(world, world->other);
+    assert_true(mine_idx == HF_SHM_NONE || mine_idx != taken_idx);
+    assert_true(world->me->chunks.current != HF_SHM_NONE || world->other->chunks.current != HF_SHM_NONE);
+}
+
+static void a_chunk_has_one_owner(void **state)
+{
+    const struct between between = {one_chunk_is_left, i_take_one, another_takes_one, check_one_owner};
+
+    (void)state;
+    (void)world_between(&between);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -723,6 +770,7 @@ int main(void)
         cmocka_unit_test(a_snapshot_is_of_one_instant),
         cmocka_unit_test(the_mark_comes_after_the_state),
         cmocka_unit_test(a_freed_slot_is_not_lost),
+        cmocka_unit_test(a_chunk_has_one_owner),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -344,6 +344,20 @@ static void a_pending_reservation_is_not_waited_for(void **state)
     assert_int_equal(holdfast_wait_durable(quota->handles[0], "a", 0, 0), HOLDFAST_REFUSED);
 }
 
+/* What was charged in the last minute does not count in this one. (What is held could hide it: it is past its time by then.) */
+static void a_new_window_begins_empty(void **state)
+{
+    struct hf_test_quota *quota = *state;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+
+    assert_int_equal(hf_test_reserve(quota->handles[0], "first", "u", NULL, 1000, 10, &answer), HOLDFAST_OK);
+    assert_int_equal(hf_test_settle(quota->handles[0], "first", 600, 400, 10, &closing), HOLDFAST_OK);
+    assert_int_equal(hf_test_reserve(quota->handles[0], "same", "u", NULL, 1, 10, &answer), HOLDFAST_REFUSED);
+    (void)hf_clock_inject(quota->seg, HF_TEST_NOW_MS + 60000);
+    assert_int_equal(hf_test_reserve(quota->handles[0], "next", "u", NULL, 1000, 10, &answer), HOLDFAST_OK);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -358,6 +372,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(a_refused_worker_reaps_for_a_silent_daemon, make, drop),
         cmocka_unit_test(a_refused_worker_finds_the_dead_hold_in_a_large_segment),
         cmocka_unit_test_setup_teardown(a_window_never_opens_again, make, drop),
+        cmocka_unit_test_setup_teardown(a_new_window_begins_empty, make, drop),
         cmocka_unit_test_setup_teardown(one_closing_wins, make, drop),
         cmocka_unit_test_setup_teardown(a_used_up_sequence_is_busy, make, drop),
         cmocka_unit_test_setup_teardown(a_pending_reservation_is_not_waited_for, make, drop),
