@@ -66,6 +66,7 @@ struct stress_config {
 struct stress_board {
     uint64_t seed;
     uint32_t config;
+    uint32_t no_exec;      /* workers start no program: an emulator has none to start */
     uint32_t end;          /* the sampler ends */
     uint32_t stop_reaper;  /* it ends */
     uint32_t stop_daemon;  /* it ends */

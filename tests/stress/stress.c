@@ -1,6 +1,6 @@
 /* Many processes on one segment, killed, stopped, forked and replaced at random, and every amount accounted for afterwards.
  *
- *   stress CONFIG [--kills N] [--seed N]
+ *   stress CONFIG [--kills N] [--seed N] [--exec 0]
  *
  * HOLDFAST_SEED is the seed when --seed is not given; HOLDFAST_LONG=1 makes runs long. Exit status 0, 1 (something was wrong). */
 #include "tests/stress/board.h"
@@ -481,6 +481,7 @@ int main(int argc, char **argv)
     uint64_t seed = seed_text != NULL && seed_text[0] != '\0' ? strtoull(seed_text, NULL, 10)
                                                               : hf_clock_mono_ns() % 1000000000U;
     uint64_t kills = long_text != NULL && strcmp(long_text, "1") == 0 ? KILLS_LONG : KILLS_QUICK;
+    uint64_t exec = 1;
     uint32_t config = 0;
 
     if (argc == 8 && strcmp(argv[1], "--worker") == 0) {
@@ -495,10 +496,12 @@ int main(int argc, char **argv)
 
         kills = strcmp(argv[i], "--kills") == 0 ? value : kills;
         seed = strcmp(argv[i], "--seed") == 0 ? value : seed;
+        exec = strcmp(argv[i], "--exec") == 0 ? value : exec;
     }
     if (stress.config == NULL) {
-        (void)fprintf(stderr,
-                      "usage: stress small_hot|small_many|large_hot|large_many [--kills N] [--seed N]\n");
+        (void)fprintf(
+            stderr,
+            "usage: stress small_hot|small_many|large_hot|large_many [--kills N] [--seed N] [--exec 0]\n");
         return 2;
     }
     (void)printf("%s: seed %" PRIu64 ", %" PRIu64 " kills; again with HOLDFAST_SEED=%" PRIu64
@@ -509,6 +512,7 @@ int main(int argc, char **argv)
     (void)prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
     stress.random = stress_mix(seed, 99);
     make_folder(&stress, config, seed);
+    stress.board->no_exec = exec == 0;
     int result = run(&stress, kills);
 
     report(&stress, kills);

@@ -424,7 +424,7 @@ void stress_work(struct stress_place *place)
 
         if (odd < 3) {
             make_child(&worker);
-        } else if (odd < 4) {
+        } else if (odd < 4 && board->no_exec == 0) {
             become_new(&worker);
         } else if (odd < 12) {
             close_segment(&worker);
