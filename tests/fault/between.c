@@ -750,6 +750,53 @@ static void a_chunk_has_one_owner(void **state)
     (void)world_between(&between);
 }
 
+/* Two publications while the clock is read, so that the copy that was in force is filled anew. Each shows CLOCK_BASE_MS at start_ms
+ * by itself; a time of one with the instant of another is off by an eighth of the time since the machine started. */
+#define CLOCK_BASE_MS (HF_TEST_NOW_MS + UINT64_C(86400000))
+
+static uint64_t start_ms;
+static uint64_t shown_ms;
+
+static void publish_shifted(struct world *world, uint64_t eighths)
+{
+    uint64_t shift = start_ms / 8U * eighths;
+
+    hf_clock_publish(world->quota.seg, CLOCK_BASE_MS - shift, start_ms - shift, 0);
+}
+
+static void a_clock_of_its_own(struct world *world)
+{
+    world->quota.seg->injected = false;
+    start_ms = hf_clock_mono_fine_ms();
+    publish_shifted(world, 1);
+}
+
+static void i_read_the_clock(struct world *world)
+{
+    shown_ms = hf_clock_now_ms(world->quota.seg);
+}
+
+static void two_publications(struct world *world)
+{
+    publish_shifted(world, 4);
+    publish_shifted(world, 7);
+}
+
+static void check_shown(struct world *world)
+{
+    (void)world;
+    assert_true(shown_ms + 100U >= CLOCK_BASE_MS); /* the coarse clock is some milliseconds behind */
+    assert_true(shown_ms <= CLOCK_BASE_MS + (hf_clock_mono_fine_ms() - start_ms) + 1U);
+}
+
+static void a_time_is_of_one_publication(void **state)
+{
+    const struct between between = {a_clock_of_its_own, i_read_the_clock, two_publications, check_shown};
+
+    (void)state;
+    (void)world_between(&between);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -771,6 +818,7 @@ int main(void)
         cmocka_unit_test(the_mark_comes_after_the_state),
         cmocka_unit_test(a_freed_slot_is_not_lost),
         cmocka_unit_test(a_chunk_has_one_owner),
+        cmocka_unit_test(a_time_is_of_one_publication),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

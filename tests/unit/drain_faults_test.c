@@ -6,6 +6,7 @@
 #include "shm/clock.h"
 #include "tests/support/quota.h"
 
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -29,6 +30,7 @@ static struct {
     uint64_t mono_ms;
     const char *fail_at; /* point of the commit at which the connection is cut */
     int fails_left;
+    void (*before_cut)(int fd); /* what happens there first; NULL: nothing */
     char folder[64];
     char url[512];
 } t;
@@ -38,6 +40,9 @@ static void cut(void *ctx, const char *point, int fd)
     (void)ctx;
     if (t.fail_at != NULL && strcmp(point, t.fail_at) == 0 && t.fails_left > 0 && fd >= 0) {
         t.fails_left--;
+        if (t.before_cut != NULL) {
+            t.before_cut(fd);
+        }
         (void)shutdown(fd, SHUT_RDWR);
     }
 }
@@ -49,6 +54,7 @@ static void open_parts(void)
     const struct hf_log silent = {0};
 
     t.fail_at = NULL;
+    t.before_cut = NULL;
     t.mono_ms = hf_clock_mono_fine_ms() + 1;
     hf_test_quota_make(&t.quota, hf_test_policy(), 1024);
     assert_int_equal(hf_owner_join(t.quota.seg, HF_ROLE_DAEMON, &t.owner, NULL), HF_OK);
@@ -196,6 +202,9 @@ static void a_locked_store_gets_everything_later(void **state)
     const struct hf_log silent = {0};
 
     assert_true(hf_drain_next_try_ms(t.drain) > t.mono_ms);
+    /* Nobody is told that a receipt is durable before the store has said so: generation and ordinal, no receipt. */
+    assert_int_equal(t.quota.seg->slots[hf_test_slot(&t.quota, "i0")].slot_persisted & ((1ULL << 33) - 1U),
+                     0);
     work(4, 8);
     assert_int_equal(cycle(0), HF_DRAIN_WAITING); /* not yet: it does not even ask */
     assert_int_equal(cycle(6000), HF_DRAIN_WAITING);
@@ -279,6 +288,44 @@ static void the_answer_is_lost(void **state)
     fail_once_at("commit-sent", 1);
 }
 
+/* Waits for the server's answer to COMMIT, then puts another batch in the place of ours. */
+static void answer_and_replace(int fd)
+{
+    char command[1024];
+    char answer[256];
+    struct pollfd wait = {.fd = fd, .events = POLLIN};
+
+    assert_int_equal(poll(&wait, 1, 60000), 1);
+    assert_true(recv(fd, answer, sizeof(answer), 0) > 0);
+    (void)snprintf(command, sizeof(command),
+                   "psql -q -d '%s' -c \"SET holdfast.retention = 'on'; UPDATE holdfast.batch SET digest = "
+                   "decode(repeat('00', 32), 'hex') WHERE number = 2\"",
+                   t.url);
+    assert_int_equal(system(command), 0); /* NOLINT: names of the test's own */
+}
+
+/* The answer is lost, and what is there under the number is another's: it does not pass for ours. */
+static void another_batch_is_there(void **state)
+{
+    enum hf_drain_result result = HF_DRAIN_WAITING;
+
+    (void)state;
+    if (getenv("HOLDFAST_TEST_PG") == NULL) {
+        skip();
+    }
+    work(0, 4);
+    drain_all();
+    t.fail_at = "commit-sent";
+    t.fails_left = 1;
+    t.before_cut = answer_and_replace;
+    work(4, 10);
+    for (int i = 0; i < 5 && result == HF_DRAIN_WAITING; i++) {
+        result = cycle(6000);
+    }
+    assert_int_equal(t.fails_left, 0);
+    assert_int_equal(result, HF_DRAIN_SUPERSEDED);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -288,6 +335,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(cut_off_among_the_rows, open_postgres, close_postgres),
         cmocka_unit_test_setup_teardown(cut_off_before_commit, open_postgres, close_postgres),
         cmocka_unit_test_setup_teardown(the_answer_is_lost, open_postgres, close_postgres),
+        cmocka_unit_test_setup_teardown(another_batch_is_there, open_postgres, close_postgres),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
