@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,8 @@ struct place {
     char path[96];
     struct hf_segment seg;
     struct shared *shared;
+    /* Of this process. They leave whatever becomes of the test: their list goes on into the next one. */
+    struct hf_owner own[3];
 };
 
 static int setup(void **state)
@@ -51,6 +54,8 @@ static int setup(void **state)
     *state = place;
     if (place == NULL)
         return -1;
+    for (int i = 0; i < 3; i++)
+        place->own[i].fd = -1;
     place->shared =
         mmap(NULL, sizeof *place->shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     (void)snprintf(place->folder, sizeof place->folder, "/tmp/holdfast-owner-XXXXXX");
@@ -67,6 +72,8 @@ static int teardown(void **state)
     struct place *place = *state;
     char lock[128];
 
+    for (int i = 0; i < 3; i++)
+        hf_owner_leave(&place->seg, &place->own[i]);
     hf_segment_detach(&place->seg);
     (void)snprintf(lock, sizeof lock, "%s.lock", place->path);
     (void)unlink(place->path);
@@ -83,6 +90,26 @@ static void wait_for(const uint64_t *word, uint64_t value)
         (void)usleep(200);
 }
 
+/* A process of the test, which ends with it also when the test fails. */
+static pid_t start(void)
+{
+    pid_t pid = fork();
+
+    assert_true(pid >= 0);
+    if (pid == 0)
+        (void)prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
+    return pid;
+}
+
+/* Waits for what the process tells; it must not have ended by itself. */
+static void wait_for_word_of(pid_t pid, const uint64_t *word, uint64_t value)
+{
+    while (hf_load_acq_u64(word) < value) {
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0);
+        (void)usleep(200);
+    }
+}
+
 static void reap(pid_t pid)
 {
     assert_int_equal(kill(pid, SIGKILL), 0);
@@ -92,9 +119,8 @@ static void reap(pid_t pid)
 /* A process that attaches for itself, joins, tells its reference and sleeps. */
 static pid_t start_owner(struct place *place, enum hf_role role)
 {
-    pid_t pid = fork();
+    pid_t pid = start();
 
-    assert_true(pid >= 0);
     if (pid == 0) {
         struct hf_segment seg;
         struct hf_owner own;
@@ -116,32 +142,32 @@ static void join_and_leave(void **state)
 {
     struct place *place = *state;
     struct hf_segment *seg = &place->seg;
-    struct hf_owner a;
-    struct hf_owner b;
+    struct hf_owner *a = &place->own[0];
+    struct hf_owner *b = &place->own[1];
 
-    assert_int_equal(hf_owner_join(seg, HF_ROLE_WORKER, &a, NULL), HF_OK);
-    assert_int_equal(hf_owner_join(seg, HF_ROLE_TOOL, &b, NULL), HF_OK);
-    assert_true(a.ref != 0 && b.ref != 0 && a.ref != b.ref);
-    assert_true(hf_owner_alive(seg, a.ref)); /* also seen by the process that holds the lock itself */
-    assert_true(hf_owner_alive(seg, b.ref));
-    assert_false(hf_owner_forked(&a));
-    const struct hf_shm_owner *entry = &seg->owners[hf_ref_index(b.ref)];
+    assert_int_equal(hf_owner_join(seg, HF_ROLE_WORKER, a, NULL), HF_OK);
+    assert_int_equal(hf_owner_join(seg, HF_ROLE_TOOL, b, NULL), HF_OK);
+    assert_true(a->ref != 0 && b->ref != 0 && a->ref != b->ref);
+    assert_true(hf_owner_alive(seg, a->ref)); /* also seen by the process that holds the lock itself */
+    assert_true(hf_owner_alive(seg, b->ref));
+    assert_false(hf_owner_forked(a));
+    const struct hf_shm_owner *entry = &seg->owners[hf_ref_index(b->ref)];
     assert_int_equal(entry->own_pid, getpid());
     assert_int_equal(entry->own_role, HF_ROLE_TOOL);
     assert_int_equal(hf_owner_sweep(seg), 0);
-    uint64_t gone = a.ref;
-    hf_owner_leave(seg, &a);
-    assert_int_equal(a.ref, 0);
+    uint64_t gone = a->ref;
+    hf_owner_leave(seg, a);
+    assert_int_equal(a->ref, 0);
     assert_false(hf_owner_alive(seg, gone));
-    assert_true(hf_owner_alive(seg, b.ref));
+    assert_true(hf_owner_alive(seg, b->ref));
     /* The same place, another life. */
-    assert_int_equal(hf_owner_join(seg, HF_ROLE_WORKER, &a, NULL), HF_OK);
-    assert_int_equal(hf_ref_index(a.ref), hf_ref_index(gone));
-    assert_true(hf_ref_epoch(a.ref) > hf_ref_epoch(gone));
+    assert_int_equal(hf_owner_join(seg, HF_ROLE_WORKER, a, NULL), HF_OK);
+    assert_int_equal(hf_ref_index(a->ref), hf_ref_index(gone));
+    assert_true(hf_ref_epoch(a->ref) > hf_ref_epoch(gone));
     assert_false(hf_owner_alive(seg, gone));
-    hf_owner_leave(seg, &a);
-    hf_owner_leave(seg, &b);
-    hf_owner_leave(seg, &b); /* twice is once */
+    hf_owner_leave(seg, a);
+    hf_owner_leave(seg, b);
+    hf_owner_leave(seg, b); /* twice is once */
 }
 
 static void nobody_is_not_alive(void **state)
@@ -164,7 +190,7 @@ static void death_is_seen_and_stopping_is_not_death(void **state)
     struct place *place = *state;
     pid_t pid = start_owner(place, HF_ROLE_WORKER);
 
-    wait_for(&place->shared->ready, 1);
+    wait_for_word_of(pid, &place->shared->ready, 1);
     uint64_t ref = place->shared->ref;
     assert_true(hf_owner_alive(&place->seg, ref));
     assert_int_equal(kill(pid, SIGSTOP), 0);
@@ -183,19 +209,19 @@ static void death_is_seen_and_stopping_is_not_death(void **state)
 static void closing_another_descriptor_is_not_death(void **state)
 {
     struct place *place = *state;
-    struct hf_owner own;
+    struct hf_owner *own = &place->own[0];
     struct hf_segment other;
     char lock[128];
 
-    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, &own, NULL), HF_OK);
+    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, own, NULL), HF_OK);
     (void)snprintf(lock, sizeof lock, "%s.lock", place->path);
     int fd = open(lock, O_RDWR | O_CLOEXEC);
     assert_true(fd >= 0);
     assert_int_equal(close(fd), 0);
     assert_int_equal(hf_segment_attach(place->path, &other, NULL), HF_OK);
     hf_segment_detach(&other);
-    assert_true(hf_owner_alive(&place->seg, own.ref));
-    hf_owner_leave(&place->seg, &own);
+    assert_true(hf_owner_alive(&place->seg, own->ref));
+    hf_owner_leave(&place->seg, own);
 }
 
 /* The parent joins and forks; the parent is killed, the child lives: the owner is dead. */
@@ -203,9 +229,8 @@ static void a_child_does_not_keep_its_parent_alive(void **state)
 {
     struct place *place = *state;
     struct shared *shared = place->shared;
-    pid_t pid = fork();
+    pid_t pid = start();
 
-    assert_true(pid >= 0);
     if (pid == 0) {
         struct hf_segment seg;
         struct hf_owner own;
@@ -234,7 +259,7 @@ static void a_child_does_not_keep_its_parent_alive(void **state)
         for (;;)
             (void)pause();
     }
-    wait_for(&shared->ready, 1);
+    wait_for_word_of(pid, &shared->ready, 1);
     assert_int_equal(shared->forked, 2);
     assert_true(hf_owner_alive(&place->seg, shared->ref));
     reap(pid);
@@ -250,9 +275,8 @@ static void an_idle_child_does_not_keep_its_parent_alive(void **state)
 {
     struct place *place = *state;
     struct shared *shared = place->shared;
-    pid_t pid = fork();
+    pid_t pid = start();
 
-    assert_true(pid >= 0);
     if (pid == 0) {
         struct hf_segment seg;
         struct hf_owner own[2];
@@ -273,7 +297,7 @@ static void an_idle_child_does_not_keep_its_parent_alive(void **state)
         for (;;)
             (void)pause();
     }
-    wait_for(&shared->ready, 1);
+    wait_for_word_of(pid, &shared->ready, 1);
     assert_true(hf_owner_alive(&place->seg, shared->ref));
     assert_true(hf_owner_alive(&place->seg, shared->joins));
     reap(pid);
@@ -289,9 +313,8 @@ static void a_started_program_does_not_keep_it_alive(void **state)
 {
     struct place *place = *state;
     struct shared *shared = place->shared;
-    pid_t pid = fork();
+    pid_t pid = start();
 
-    assert_true(pid >= 0);
     if (pid == 0) {
         struct hf_segment seg;
         struct hf_owner own;
@@ -310,13 +333,14 @@ static void a_started_program_does_not_keep_it_alive(void **state)
         for (;;)
             (void)pause();
     }
-    wait_for(&shared->ready, 1);
+    wait_for_word_of(pid, &shared->ready, 1);
     assert_true(shared->joins > 0);
     assert_true(hf_owner_alive(&place->seg, shared->ref));
     reap(pid);
     /* posix_spawn may return a moment before exec has closed the descriptor; the program itself runs for 30 seconds. */
-    while (hf_owner_alive(&place->seg, shared->ref) && kill((pid_t)shared->joins, 0) == 0)
+    for (int i = 0; i < 20000 && hf_owner_alive(&place->seg, shared->ref); i++)
         (void)usleep(200);
+    assert_false(hf_owner_alive(&place->seg, shared->ref));
     assert_int_equal(kill((pid_t)shared->joins, 0), 0); /* the program still runs */
     assert_int_equal(kill((pid_t)shared->joins, SIGKILL), 0);
 }
@@ -324,25 +348,25 @@ static void a_started_program_does_not_keep_it_alive(void **state)
 static void a_full_table_and_the_places_of_the_dead(void **state)
 {
     struct place *place = *state;
-    struct hf_owner own[2];
-    struct hf_owner more;
+    struct hf_owner *own = place->own;
+    struct hf_owner *more = &place->own[2];
     struct hf_error err = {.text = ""};
 
     assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, &own[0], NULL), HF_OK);
     pid_t pid = start_owner(place, HF_ROLE_WORKER);
-    wait_for(&place->shared->ready, 1);
+    wait_for_word_of(pid, &place->shared->ready, 1);
     uint64_t dead = place->shared->ref;
     assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, &own[1], NULL), HF_OK);
-    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, &more, &err), HF_EFULL);
+    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, more, &err), HF_EFULL);
     assert_non_null(strstr(err.text, "all 3 places"));
-    assert_int_equal(more.ref, 0);
+    assert_int_equal(more->ref, 0);
     assert_true(hf_owner_alive(&place->seg, dead));
     reap(pid);
-    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, &more, &err), HF_OK);
-    assert_int_equal(hf_ref_index(more.ref), hf_ref_index(dead));
+    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_WORKER, more, &err), HF_OK);
+    assert_int_equal(hf_ref_index(more->ref), hf_ref_index(dead));
     assert_false(hf_owner_alive(&place->seg, dead));
-    assert_true(hf_owner_alive(&place->seg, more.ref));
-    hf_owner_leave(&place->seg, &more);
+    assert_true(hf_owner_alive(&place->seg, more->ref));
+    hf_owner_leave(&place->seg, more);
     hf_owner_leave(&place->seg, &own[0]);
     hf_owner_leave(&place->seg, &own[1]);
 }
@@ -350,31 +374,31 @@ static void a_full_table_and_the_places_of_the_dead(void **state)
 static void one_daemon(void **state)
 {
     struct place *place = *state;
-    struct hf_owner own;
-    struct hf_owner other;
+    struct hf_owner *own = &place->own[0];
+    struct hf_owner *other = &place->own[1];
     struct hf_error err = {.text = ""};
     char number[16];
 
-    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_DAEMON, &own, NULL), HF_OK);
+    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_DAEMON, own, NULL), HF_OK);
     pid_t pid = start_owner(place, HF_ROLE_DAEMON);
-    wait_for(&place->shared->ready, 1);
-    assert_int_equal(hf_owner_take_daemon(&place->seg, &own, &err), HF_EBUSY);
+    wait_for_word_of(pid, &place->shared->ready, 1);
+    assert_int_equal(hf_owner_take_daemon(&place->seg, own, &err), HF_EBUSY);
     (void)snprintf(number, sizeof number, "%d", (int)pid);
     assert_non_null(strstr(err.text, number));
-    hf_owner_drop_daemon(&place->seg, &own); /* not its own to drop */
+    hf_owner_drop_daemon(&place->seg, own); /* not its own to drop */
     assert_int_equal(place->seg.header->hdr_daemon, place->shared->ref);
     reap(pid);
-    assert_int_equal(hf_owner_take_daemon(&place->seg, &own, &err), HF_OK);
-    assert_int_equal(hf_owner_take_daemon(&place->seg, &own, &err), HF_OK); /* again is fine */
-    assert_int_equal(place->seg.header->hdr_daemon, own.ref);
-    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_DAEMON, &other, NULL), HF_OK);
-    assert_int_equal(hf_owner_take_daemon(&place->seg, &other, &err), HF_EBUSY);
-    hf_owner_drop_daemon(&place->seg, &own);
-    assert_int_equal(hf_owner_take_daemon(&place->seg, &other, &err), HF_OK);
-    hf_owner_leave(&place->seg, &other);
+    assert_int_equal(hf_owner_take_daemon(&place->seg, own, &err), HF_OK);
+    assert_int_equal(hf_owner_take_daemon(&place->seg, own, &err), HF_OK); /* again is fine */
+    assert_int_equal(place->seg.header->hdr_daemon, own->ref);
+    assert_int_equal(hf_owner_join(&place->seg, HF_ROLE_DAEMON, other, NULL), HF_OK);
+    assert_int_equal(hf_owner_take_daemon(&place->seg, other, &err), HF_EBUSY);
+    hf_owner_drop_daemon(&place->seg, own);
+    assert_int_equal(hf_owner_take_daemon(&place->seg, other, &err), HF_OK);
+    hf_owner_leave(&place->seg, other);
     /* Who left without dropping it is gone as well. */
-    assert_int_equal(hf_owner_take_daemon(&place->seg, &own, &err), HF_OK);
-    hf_owner_leave(&place->seg, &own);
+    assert_int_equal(hf_owner_take_daemon(&place->seg, own, &err), HF_OK);
+    hf_owner_leave(&place->seg, own);
 }
 
 static void anonymous_segments_take_all_for_alive(void **state)
@@ -453,8 +477,7 @@ static void nobody_alive_is_swept(void **state)
     pid_t pids[2];
 
     for (int i = 0; i < 2; i++) {
-        pids[i] = fork();
-        assert_true(pids[i] >= 0);
+        pids[i] = start();
         if (pids[i] == 0) {
             struct hf_segment seg;
 
