@@ -484,6 +484,7 @@ static void killed_inserters_leave_a_whole_chain(void **state)
     assert_ptr_not_equal(race, MAP_FAILED);
     race->seg = seg;
     for (uint32_t round = 0; round < 60; round++) {
+        uint64_t inserted = race->inserted;
         pid_t pids[2];
 
         for (uint32_t i = 0; i < 2; i++) {
@@ -496,6 +497,9 @@ static void killed_inserters_leave_a_whole_chain(void **state)
                     (void)race_on(&racer);
             }
         }
+        /* They take their time to start, under an emulator above all. */
+        while (hf_load_acq_u64(&race->inserted) == inserted)
+            clean(race);
         for (uint32_t i = 0; i < 300 + round * 7; i++)
             clean(race);
         for (uint32_t i = 0; i < 2; i++) {
