@@ -42,11 +42,11 @@ static const char policy[] =
 /* Ids of the tests that share a chain: then a place is another access than in other worlds. The seed is drawn anew each time. */
 static bool chains_meet(const struct hf_segment *seg)
 {
-    const char *ids[] = {"a", "b", "r", "o", "c"};
+    const char *ids[] = {"a", "b", "r", "o", "c", "d", "big", "elsewhere"};
     uint64_t seen[1024] = {0};
 
     for (size_t i = 0; i < sizeof(ids) / sizeof(ids[0]); i++) {
-        if (seen[hf_index_hash(seg, ids[i], 1) & seg->heads_mask & 1023U]++ != 0) {
+        if (seen[hf_index_hash(seg, ids[i], (uint32_t)strlen(ids[i])) & seg->heads_mask & 1023U]++ != 0) {
             return true;
         }
     }
