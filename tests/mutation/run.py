@@ -142,20 +142,25 @@ class Test:
 
     def run(self):
         """None: passed or skipped; else how it failed."""
-        process = subprocess.Popen(self.command, cwd=self.folder, env={**os.environ, **self.environment},
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-                                   start_new_session=True)
-        try:
-            output, _ = process.communicate(timeout=self.limit)
-        except subprocess.TimeoutExpired:
-            output = None
-        finally:
+        # Into a file: what a failed test has started, and not ended, would keep a pipe open.
+        with tempfile.TemporaryFile() as said_file:
+            process = subprocess.Popen(self.command, cwd=self.folder, env={**os.environ, **self.environment},
+                                       stdin=subprocess.DEVNULL, stdout=said_file, stderr=subprocess.STDOUT,
+                                       start_new_session=True)
             try:
-                os.killpg(process.pid, signal.SIGKILL)  # what it started, too
-            except ProcessLookupError:
-                pass
-        if output is None:
-            process.communicate()
+                process.wait(timeout=self.limit)
+                in_time = True
+            except subprocess.TimeoutExpired:
+                in_time = False
+            finally:
+                try:
+                    os.killpg(process.pid, signal.SIGKILL)  # what it started, too
+                except ProcessLookupError:
+                    pass
+            process.wait()
+            said_file.seek(0)
+            output = said_file.read()
+        if not in_time:
             return f"did not end in {self.limit:.0f} s"
         if process.returncode == 0:
             return None
