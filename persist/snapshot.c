@@ -379,7 +379,7 @@ static bool put_reservation(const struct hf_segment *seg, const struct hf_snapsh
     return amount_or_unknown(slot->slot_first_tokens) && amount_or_unknown(slot->slot_first_cost);
 }
 
-static void put_extension(const struct hf_snapshot *snap, struct hf_receipt *row)
+static bool put_extension(const struct hf_snapshot *snap, struct hf_receipt *row)
 {
     const struct hf_shm_hold *now = current(snap);
     struct hf_shm_hold before = written(snap);
@@ -387,11 +387,15 @@ static void put_extension(const struct hf_snapshot *snap, struct hf_receipt *row
         (marks(snap) & HF_PERSISTED_RESERVATION) != 0 ? hf_persisted_ordinal(snap->persisted) : 0;
     uint32_t calls = (hf_st_ordinal(snap->st) - ordinal) & 0x7ffU;
 
+    if (!amount_or_unknown(before.hold_tokens) || !amount_or_unknown(before.hold_cost)) {
+        return false;
+    }
     row->made_ms = now->hold_time_ms;
     row->held_tokens = effect(now->hold_tokens) - effect(before.hold_tokens);
     row->held_cost_micros = effect(now->hold_cost) - effect(before.hold_cost);
     row->extend_calls =
         calls == 0 ? 0x800U : calls; /* the same ordinal with other totals: it has come round */
+    return true;
 }
 
 static void end_hold(const struct hf_snapshot *snap, struct hf_receipt *row)
@@ -578,12 +582,15 @@ size_t hf_snapshot_receipts(const struct hf_segment *seg, const struct hf_snapsh
         cnt++;
     }
     if (sound && (owes & HF_OWES_EXTENSION) != 0) {
-        sound = family(seg, snap, known, HF_RECEIPT_EXTENSION, &rows[cnt]);
-        put_extension(snap, &rows[cnt++]);
+        sound = family(seg, snap, known, HF_RECEIPT_EXTENSION, &rows[cnt]) && put_extension(snap, &rows[cnt]);
+        cnt++;
     }
     if (sound && (owes & HF_OWES_EXPIRY) != 0) {
         sound = family(seg, snap, known, expiry_kind(snap), &rows[cnt]);
-        put_expiry(snap, &rows[cnt++]);
+        if (sound) {
+            put_expiry(snap, &rows[cnt]);
+        }
+        cnt++;
     }
     if (sound && (owes & HF_OWES_CLOSING) != 0) {
         sound = family(seg, snap, known, closing_kind(state), &rows[cnt]) && put_closing(snap, &rows[cnt]);

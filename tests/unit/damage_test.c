@@ -169,11 +169,28 @@ static void names_of_no_number(void **state)
     hf_test_quota_free(&quota);
 }
 
+/* What the last receipt said of a hold, beyond every amount: nothing is told of such a slot. */
+static void written_beyond_the_range(void **state)
+{
+    struct hf_test_daemon *daemon = *state;
+    struct hf_receipt rows[4];
+
+    reserve(daemon, "a");
+    hf_test_daemon_drain(daemon);
+    for (uint32_t i = 0; i < daemon->seg->slots_cnt; i++)
+        daemon->seg->slots[i].slot_written_tokens = UINT64_C(1) << 63; /* plain: quiesced */
+    for (uint32_t i = 0; i < daemon->seg->chunks_cnt; i++)
+        daemon->seg->chunks[i].chunk_dirty = UINT64_MAX;
+    (void)hf_serve_cycle(daemon->serve);
+    assert_int_equal(hf_test_daemon_receipts(daemon, "a", rows, 4), 1);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(dirty_marks_of_no_slot, setup, teardown),
         cmocka_unit_test_setup_teardown(batch_of_no_slot, setup, teardown),
+        cmocka_unit_test_setup_teardown(written_beyond_the_range, setup, teardown),
         cmocka_unit_test(policy_beyond_the_range),
         cmocka_unit_test(names_without_end),
         cmocka_unit_test(names_of_no_number),

@@ -262,8 +262,8 @@ static void nothing_is_ever_replaced(void **state)
         "INSERT OR REPLACE INTO segment (name) SELECT name FROM segment",
         "INSERT OR REPLACE INTO migration SELECT * FROM migration",
         /* By the number that every row has besides. */
-        "INSERT OR REPLACE INTO batch (rowid, segment_id, number, epoch, first_seq, rows_cnt, committed_ms, before, "
-        "digest) SELECT rowid, segment_id, 99, epoch, first_seq, rows_cnt, committed_ms, before, digest FROM batch",
+        ("INSERT OR REPLACE INTO batch (rowid, segment_id, number, epoch, first_seq, rows_cnt, committed_ms, before, "
+         "digest) SELECT rowid, segment_id, 99, epoch, first_seq, rows_cnt, committed_ms, before, digest FROM batch"),
         "UPDATE OR REPLACE receipt SET seq = 1",
         "PRAGMA recursive_triggers = OFF; INSERT OR REPLACE INTO receipt SELECT * FROM receipt",
     };
