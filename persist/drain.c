@@ -631,7 +631,8 @@ static void sweep(struct hf_drain *drain, uint64_t mono_ms)
 
 static bool take_marks(struct hf_drain *drain)
 {
-    uint64_t all = ~0ULL >> (64U - drain->seg->chunk_slots); /* further bits are damage, and no slots */
+    uint32_t slots = drain->seg->chunk_slots;
+    uint64_t all = slots < 64U ? (1ULL << slots) - 1U : ~0ULL; /* further bits are damage, and no slots */
     bool any = false;
 
     for (uint32_t i = 0; i < drain->seg->chunks_cnt; i++) {
