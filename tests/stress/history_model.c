@@ -270,7 +270,8 @@ static bool may_be_next(const struct search *search, uint64_t done, uint32_t i)
     return true;
 }
 
-static bool search_from(struct search *search, uint64_t done, const struct model *m) /* depth: cnt */
+/* No deeper than HISTORY_OPS_MAX. NOLINTNEXTLINE(misc-no-recursion) */
+static bool search_from(struct search *search, uint64_t done, const struct model *m)
 {
     search->steps++;
     if ((done & search->required) == search->required) {
