@@ -39,7 +39,7 @@ static uint32_t hf_credit_text(const char *text)
     for (size_t at = 0; at < bytes;) {
         uint32_t code_point;
         size_t step = hf_utf8_decode(text + at, bytes - at, &code_point);
-        if (step == 0 || code_point < 0x20 || (code_point >= 0x7f && code_point <= 0x9f)) {
+        if (step == 0 || hf_utf8_control(code_point)) {
             return 0;
         }
         at += step;

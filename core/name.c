@@ -77,7 +77,7 @@ bool hf_name_valid(const char *bytes, size_t len)
         uint32_t code_point;
         size_t step = hf_utf8_decode(bytes + i, len - i, &code_point);
 
-        if (step == 0 || code_point < 0x20 || (code_point >= 0x7F && code_point <= 0x9F)) {
+        if (step == 0 || hf_utf8_control(code_point)) {
             return false;
         }
         i += step;

@@ -32,6 +32,12 @@ uint64_t hf_name_hash(const char *bytes, size_t len, uint64_t seed);
  * *code_point set, or 0 when the bytes there are not valid UTF-8. */
 size_t hf_utf8_decode(const char *bytes, size_t len, uint32_t *code_point);
 
+/* A control character: C0, DEL or C1. */
+static inline bool hf_utf8_control(uint32_t code_point)
+{
+    return code_point < 0x20 || (code_point >= 0x7F && code_point <= 0x9F);
+}
+
 static inline bool hf_name_is(const struct hf_name *name, const char *bytes, size_t len)
 {
     return name->len == len && memcmp(name->bytes, bytes, len) == 0;

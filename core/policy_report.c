@@ -118,9 +118,9 @@ void hf_policy_report_free(struct hf_policy_report *report)
 /* Characters that a terminal or an editor would not show as one visible character in its place. */
 static bool hidden(uint32_t code_point)
 {
-    return code_point < 0x20 || (code_point >= 0x7F && code_point <= 0x9F) ||
-           (code_point >= 0x200B && code_point <= 0x200F) || (code_point >= 0x2028 && code_point <= 0x202E) ||
-           (code_point >= 0x2066 && code_point <= 0x2069) || code_point == 0xFEFF;
+    return hf_utf8_control(code_point) || (code_point >= 0x200B && code_point <= 0x200F) ||
+           (code_point >= 0x2028 && code_point <= 0x202E) || (code_point >= 0x2066 && code_point <= 0x2069) ||
+           code_point == 0xFEFF;
 }
 
 const char *hf_policy_quote(char quoted[HF_POLICY_QUOTE_BYTES], const char *bytes, size_t len)

@@ -336,8 +336,7 @@ static const char *refuse_character(uint32_t code_point, int next)
         code_point == 0x2029) {
         return "breaks the line for YAML but not for every reader; leave it out, or write it as an escape";
     }
-    if ((code_point < 0x20 && code_point != '\t' && code_point != '\n' && code_point != '\r') ||
-        (code_point >= 0x7F && code_point <= 0x9F)) {
+    if (hf_utf8_control(code_point) && code_point != '\t' && code_point != '\n' && code_point != '\r') {
         return "is a control character; leave it out";
     }
     if (code_point == 0xFFFE || code_point == 0xFFFF) {

@@ -8,36 +8,6 @@ const char hf_escape_reason[] =
 
 static const char left_out[] = "(this text is no UTF-8 and was left out)";
 
-/* Bytes of the character at the beginning, 0: it is none. */
-static size_t character(const char *bytes, size_t len)
-{
-    const unsigned char *at = (const unsigned char *)bytes;
-    unsigned char first = at[0];
-    size_t cnt = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : (first & 0xf0) == 0xe0 ? 3 : 4;
-
-    if (cnt > len || (cnt == 1 && first >= 0x80) || (cnt == 4 && (first < 0xf0 || first > 0xf4))) {
-        return 0;
-    }
-    for (size_t i = 1; i < cnt; i++) {
-        if ((at[i] & 0xc0) != 0x80) {
-            return 0;
-        }
-    }
-    /* No overlong form, no surrogate, nothing beyond U+10FFFF. */
-    if ((first == 0xe0 && at[1] < 0xa0) || (first == 0xed && at[1] >= 0xa0) ||
-        (first == 0xf0 && at[1] < 0x90) || (first == 0xf4 && at[1] >= 0x90)) {
-        return 0;
-    }
-    return cnt;
-}
-
-static bool control(const char *bytes, size_t cnt)
-{
-    const unsigned char *at = (const unsigned char *)bytes;
-
-    return (cnt == 1 && (at[0] < 0x20 || at[0] == 0x7f)) || (cnt == 2 && at[0] == 0xc2 && at[1] < 0xa0);
-}
-
 /* Puts some bytes at the end, if they fit before the mark of a cut. False: they do not. */
 static bool put(struct hf_name *out, const char *bytes, size_t cnt)
 {
@@ -67,8 +37,9 @@ static bool escape_name(struct hf_name *name)
         return false;
     }
     for (size_t at = 0; at < len;) {
-        size_t cnt = character(name->bytes + at, len - at);
-        bool plain = cnt > 0 && !control(name->bytes + at, cnt);
+        uint32_t code_point;
+        size_t cnt = hf_utf8_decode(name->bytes + at, len - at, &code_point);
+        bool plain = cnt > 0 && !hf_utf8_control(code_point);
 
         if (plain ? !put(&out, name->bytes + at, cnt) : !put_byte(&out, (unsigned char)name->bytes[at])) {
             fits = false;
@@ -89,7 +60,8 @@ static bool escape_text(const char **text)
     size_t len = *text == NULL ? 0 : strlen(*text);
 
     for (size_t at = 0; at < len;) {
-        size_t cnt = character(*text + at, len - at);
+        uint32_t code_point;
+        size_t cnt = hf_utf8_decode(*text + at, len - at, &code_point);
 
         if (cnt == 0) {
             *text = left_out;
