@@ -4,6 +4,7 @@
 
 #include "core/name.h"
 #include "core/slot.h"
+#include "shm/chunk.h"
 #include "shm/commit.h"
 #include "shm/index.h"
 
@@ -309,7 +310,7 @@ static void say_chunk(struct hf_mend *mend, uint32_t chunk, enum hf_fsck_kind ki
 void hf_mend_chunks(struct hf_mend *mend)
 {
     struct hf_segment *seg = mend->seg;
-    uint64_t all = ~0ULL >> (64U - seg->chunk_slots);
+    uint64_t all = hf_chunk_all(seg);
 
     for (uint32_t c = 0; c < seg->chunks_cnt; c++) {
         struct hf_shm_chunk *chunk = &seg->chunks[c];

@@ -2,6 +2,7 @@
 #include "core/fsck_impl.h"
 
 #include "core/name.h"
+#include "shm/chunk.h"
 #include "shm/clock.h"
 #include "shm/commit.h"
 #include "shm/index.h"
@@ -410,7 +411,7 @@ static void check_chunk(struct hf_fsck *fsck, uint32_t chunk_idx)
     uint64_t owner = hf_load_acq_u64(&chunk->chunk_owner); /* E5 acquire -> claim */
     uint64_t home = hf_load_rlx_u64(&chunk->chunk_home);
     uint64_t bits = hf_load_acq_u64(&chunk->chunk_free); /* E6 acquire -> hf_chunk_freed */
-    uint64_t all = ~0ULL >> (64U - seg->chunk_slots);
+    uint64_t all = hf_chunk_all(seg);
 
     if (!ref_known(seg, owner) || !ref_known(seg, home)) {
         struct hf_fsck_item *item =

@@ -3,6 +3,7 @@
 
 #include "core/slot.h"
 #include "core/terms.h"
+#include "shm/chunk.h"
 #include "shm/clock.h"
 
 #define HF_REAP_ROUNDS    1000U
@@ -71,9 +72,8 @@ int hf_reap_slot(struct hf_segment *seg, uint32_t slot_idx)
 /* How many slots from this one on end a chunk in which every slot is free; 0 when one may be in use. */
 static uint32_t hf_reap_unused(const struct hf_segment *seg, uint32_t slot_idx)
 {
-    uint64_t all = ~0ULL >> (64U - seg->chunk_slots);
     /* relaxed: a hint; what is taken meanwhile is not past its deadline yet. */
-    bool unused = hf_load_rlx_u64(&seg->chunks[slot_idx >> seg->chunk_shift].chunk_free) == all;
+    bool unused = hf_load_rlx_u64(&seg->chunks[slot_idx >> seg->chunk_shift].chunk_free) == hf_chunk_all(seg);
     return unused ? seg->chunk_slots - (slot_idx & (seg->chunk_slots - 1U)) : 0;
 }
 

@@ -566,7 +566,7 @@ static void sweep_chunk(struct hf_drain *drain, uint32_t chunk_idx)
 {
     struct hf_segment *seg = drain->seg;
     const struct hf_shm_chunk *chunk = &seg->chunks[chunk_idx];
-    uint64_t all = seg->chunk_slots < 64U ? (1ULL << seg->chunk_slots) - 1U : ~0ULL;
+    uint64_t all = hf_chunk_all(seg);
     uint64_t owner = hf_load_rlx_u64(&chunk->chunk_owner); /* relaxed: a hint of what to skip */
     uint64_t filling = 0;
     uint8_t used = 0;
@@ -631,8 +631,7 @@ static void sweep(struct hf_drain *drain, uint64_t mono_ms)
 
 static bool take_marks(struct hf_drain *drain)
 {
-    uint32_t slots = drain->seg->chunk_slots;
-    uint64_t all = slots < 64U ? (1ULL << slots) - 1U : ~0ULL; /* further bits are damage, and no slots */
+    uint64_t all = hf_chunk_all(drain->seg);
     bool any = false;
 
     for (uint32_t i = 0; i < drain->seg->chunks_cnt; i++) {

@@ -6,11 +6,6 @@ void hf_chunks_init(struct hf_chunks *chunks, uint32_t start_hint)
     *chunks = (struct hf_chunks){.current = HF_SHM_NONE, .cursor = start_hint * 2654435769U};
 }
 
-static uint64_t full_mask(const struct hf_segment *seg)
-{
-    return ~0ULL >> (64U - seg->chunk_slots);
-}
-
 /* Asks for the lines of the slot that is taken next, which the daemon has written last: by then they are here. */
 static void prefetch_next(const struct hf_segment *seg, const struct hf_chunks *chunks)
 {
@@ -68,7 +63,7 @@ static bool claim(struct hf_segment *seg, struct hf_chunks *chunks, uint32_t chu
         return false;
     chunks->current = chunk_idx;
     chunks->free_bits =
-        hf_xchg_acqrel_u64(&chunk->chunk_free, 0) & full_mask(seg); /* E6 acquire -> hf_chunk_freed */
+        hf_xchg_acqrel_u64(&chunk->chunk_free, 0) & hf_chunk_all(seg); /* E6 acquire -> hf_chunk_freed */
     chunks->cursor = chunk_idx + 1U;
     hf_store_rlx_u64(&chunk->chunk_home, owner_ref); /* relaxed: a hint */
     if (chunks->free_bits != 0)
@@ -112,7 +107,8 @@ uint32_t hf_chunk_take(struct hf_segment *seg, struct hf_chunks *chunks, uint64_
         uint64_t *free_word = &seg->chunks[chunks->current].chunk_free;
 
         if (hf_load_rlx_u64(free_word) != 0) { /* relaxed: the exchange decides */
-            chunks->free_bits = hf_xchg_acqrel_u64(free_word, 0) & full_mask(seg); /* E6 acquire, as above */
+            chunks->free_bits =
+                hf_xchg_acqrel_u64(free_word, 0) & hf_chunk_all(seg); /* E6 acquire, as above */
             idx = take_from_current(seg, chunks);
             if (idx != HF_SHM_NONE)
                 return idx;

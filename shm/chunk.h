@@ -17,6 +17,12 @@ struct hf_chunks {
     uint64_t free_bits; /* slots of it that are believed to be free, taken from chunk_free */
 };
 
+/* A bit for each slot of a chunk: any other bit in its words is damage. */
+static inline uint64_t hf_chunk_all(const struct hf_segment *seg)
+{
+    return seg->chunk_slots < 64U ? (1ULL << seg->chunk_slots) - 1U : ~0ULL;
+}
+
 /* start_hint spreads the processes over the segment (the owner index, say): any number will do. */
 void hf_chunks_init(struct hf_chunks *chunks, uint32_t start_hint);
 

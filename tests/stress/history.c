@@ -9,6 +9,7 @@
 
 #include "core/policy.h"
 #include "core/policy_compile.h"
+#include "shm/chunk.h"
 #include "shm/clock.h"
 #include "shm/commit.h"
 
@@ -488,7 +489,7 @@ static void wipe(struct test *test)
     }
     memset(seg->heads, 0, ((size_t)seg->heads_mask + 1) * sizeof(*seg->heads));
     for (uint32_t i = 0; i < seg->chunks_cnt; i++) {
-        seg->chunks[i].chunk_free = ~UINT64_C(0) >> (64U - seg->chunk_slots);
+        seg->chunks[i].chunk_free = hf_chunk_all(seg);
         seg->chunks[i].chunk_dirty = 0;
     }
 }
