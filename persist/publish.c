@@ -345,33 +345,21 @@ struct load {
     uint32_t windows[HF_WINDOW_CNT];
 };
 
+static void load_bucket(void *ctx, uint32_t row, enum hf_window window, enum hf_dimension dimension,
+                        __int128 held, __int128 charged)
+{
+    const struct load *load = ctx;
+
+    (void)held;
+    charged = charged > (__int128)HF_AMOUNT_MAX ? (__int128)HF_AMOUNT_MAX : charged;
+    charged = charged < -(__int128)HF_AMOUNT_MAX ? -(__int128)HF_AMOUNT_MAX : charged;
+    hf_publish_settled(load->publish->seg, row, window, load->windows[window], dimension, (int64_t)charged);
+    touch(load->publish, row);
+}
+
 static int load_sum(void *ctx, const struct hf_store_sum *sum)
 {
-    struct load *load = ctx;
-    struct hf_segment *seg = load->publish->seg;
-    const uint32_t rows[HF_SHM_LAYERS] = {
-        sum->key.len == 0 ? HF_SHM_NONE
-                          : hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, sum->key.bytes),
-        hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, NULL),
-        hf_rows_find(seg, sum->tenant.bytes, NULL, NULL)};
-
-    for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
-        uint32_t bits =
-            (uint32_t)(sum->bucket_mask >> (layer * HF_SHM_ROW_BUCKETS + sum->window * HF_DIM_CNT)) &
-            ((1U << HF_DIM_CNT) - 1);
-
-        for (uint32_t d = 0; rows[layer] < seg->rows_cnt && d < HF_DIM_CNT; d++) {
-            __int128 charged = sum->charged[d];
-
-            if ((bits >> d & 1U) != 0) {
-                charged = charged > (__int128)HF_AMOUNT_MAX ? (__int128)HF_AMOUNT_MAX : charged;
-                charged = charged < -(__int128)HF_AMOUNT_MAX ? -(__int128)HF_AMOUNT_MAX : charged;
-                hf_publish_settled(seg, rows[layer], sum->window, load->windows[sum->window],
-                                   (enum hf_dimension)d, (int64_t)charged);
-                touch(load->publish, rows[layer]);
-            }
-        }
-    }
+    hf_rows_of_sum(((const struct load *)ctx)->publish->seg, sum, load_bucket, ctx);
     return 0;
 }
 

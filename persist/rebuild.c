@@ -514,39 +514,23 @@ static int fill_reservation(void *ctx, const struct hf_receipt *rows, size_t row
 
 /* ---- filling: buckets and credits ------------------------------------------------------------------------------ */
 
-static void fill_bucket(struct hf_segment *seg, uint32_t row, enum hf_window window, uint32_t window_id,
-                        enum hf_dimension dimension, __int128 change)
+/* What is charged is published by who loads the publications. */
+static void fill_bucket(void *ctx, uint32_t row, enum hf_window window, enum hf_dimension dimension,
+                        __int128 held, __int128 charged)
 {
-    struct hf_u128 *bucket = &seg->rows[row].row_buckets[window][dimension];
+    const struct fill *fill = ctx;
+    uint32_t window_id = fill->windows[window];
+    struct hf_u128 *bucket = &fill->seg->rows[row].row_buckets[window][dimension];
     __int128 value = hf_bucket_window(*bucket) == window_id ? (__int128)hf_bucket_value(*bucket) : 0;
 
-    value += change;
+    value += held + charged;
     value = value < 0 ? 0 : value > (__int128)HF_AMOUNT_MAX ? (__int128)HF_AMOUNT_MAX : value;
     *bucket = hf_bucket_make((uint64_t)value, window_id, 0);
 }
 
-/* The buckets of a sum's window on its path. What is charged is published by who loads the publications. */
 static int fill_sum(void *ctx, const struct hf_store_sum *sum)
 {
-    struct fill *fill = ctx;
-    struct hf_segment *seg = fill->seg;
-    const uint32_t rows[HF_SHM_LAYERS] = {
-        sum->key.len == 0 ? HF_SHM_NONE
-                          : hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, sum->key.bytes),
-        hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, NULL),
-        hf_rows_find(seg, sum->tenant.bytes, NULL, NULL)};
-
-    for (uint32_t bit = 0; bit < HF_SHM_PATH_BUCKETS; bit++) {
-        uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
-        uint32_t row = rows[bit / HF_SHM_ROW_BUCKETS];
-
-        if ((sum->bucket_mask >> bit & 1U) != 0 && in_row / HF_DIM_CNT == (uint32_t)sum->window &&
-            row < seg->rows_cnt) {
-            fill_bucket(seg, row, sum->window, fill->windows[sum->window],
-                        (enum hf_dimension)(in_row % HF_DIM_CNT),
-                        sum->held[in_row % HF_DIM_CNT] + sum->charged[in_row % HF_DIM_CNT]);
-        }
-    }
+    hf_rows_of_sum(((const struct fill *)ctx)->seg, sum, fill_bucket, ctx);
     return 0;
 }
 

@@ -114,3 +114,22 @@ uint32_t hf_rows_add(struct hf_segment *seg, const char *tenant, const char *tea
 {
     return walk(seg, true, tenant, team, key);
 }
+
+void hf_rows_of_sum(const struct hf_segment *seg, const struct hf_store_sum *sum, hf_rows_bucket_fn *fn,
+                    void *ctx)
+{
+    const char *team = sum->team.bytes;
+    const uint32_t rows[HF_SHM_LAYERS] = {
+        sum->key.len == 0 ? HF_SHM_NONE : hf_rows_find(seg, sum->tenant.bytes, team, sum->key.bytes),
+        hf_rows_find(seg, sum->tenant.bytes, team, NULL), hf_rows_find(seg, sum->tenant.bytes, NULL, NULL)};
+
+    for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
+        uint64_t bits = sum->bucket_mask >> (layer * HF_SHM_ROW_BUCKETS + (uint32_t)sum->window * HF_DIM_CNT);
+
+        for (uint32_t d = 0; rows[layer] < seg->rows_cnt && d < HF_DIM_CNT; d++) {
+            if ((bits >> d & 1U) != 0) {
+                fn(ctx, rows[layer], sum->window, (enum hf_dimension)d, sum->held[d], sum->charged[d]);
+            }
+        }
+    }
+}

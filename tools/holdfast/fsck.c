@@ -132,34 +132,26 @@ struct charges {
     uint32_t windows[HF_WINDOW_CNT]; /* for which the store was asked */
 };
 
-static int add_sum(void *ctx, const struct hf_store_sum *sum)
+static void add_bucket(void *ctx, uint32_t row, enum hf_window window, enum hf_dimension dimension,
+                       __int128 held, __int128 charged)
 {
     const struct charges *charges = ctx;
-    const struct hf_segment *seg = charges->seg;
-    const uint32_t rows[HF_SHM_LAYERS] = {
-        sum->key.len == 0 ? HF_SHM_NONE
-                          : hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, sum->key.bytes),
-        hf_rows_find(seg, sum->tenant.bytes, sum->team.bytes, NULL),
-        hf_rows_find(seg, sum->tenant.bytes, NULL, NULL)};
+    uint64_t *amount =
+        &charges->amounts[(size_t)row * HF_SHM_ROW_BUCKETS + (size_t)window * HF_DIM_CNT + (size_t)dimension];
+    __int128 all = (__int128)*amount + charged;
 
-    for (uint32_t bit = 0; bit < HF_SHM_PATH_BUCKETS; bit++) {
-        uint32_t in_row = bit % HF_SHM_ROW_BUCKETS;
-        uint32_t row = rows[bit / HF_SHM_ROW_BUCKETS];
+    (void)held;
+    *amount = all < 0 ? 0 : all > (__int128)HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : (uint64_t)all;
+}
 
-        if ((sum->bucket_mask >> bit & 1U) == 0 || in_row / HF_DIM_CNT != (uint32_t)sum->window ||
-            row >= seg->rows_cnt) {
-            continue;
-        }
-        uint64_t *amount = &charges->amounts[(size_t)row * HF_SHM_ROW_BUCKETS + in_row];
-        __int128 all = (__int128)*amount + sum->charged[in_row % HF_DIM_CNT];
-
-        *amount = all < 0 ? 0 : all > (__int128)HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : (uint64_t)all;
-    }
+static int add_sum(void *ctx, const struct hf_store_sum *sum)
+{
+    hf_rows_of_sum(((const struct charges *)ctx)->seg, sum, add_bucket, ctx);
     return 0;
 }
 
-static bool charged(void *ctx, uint32_t row, uint32_t window, uint32_t window_id, uint32_t dimension,
-                    uint64_t *amount)
+static bool is_charged(void *ctx, uint32_t row, uint32_t window, uint32_t window_id, uint32_t dimension,
+                       uint64_t *amount)
 {
     const struct charges *charges = ctx;
 
@@ -250,7 +242,7 @@ static int repair(struct told *told, struct hf_segment *seg)
     struct charges charges = {.seg = seg};
     struct hf_fsck_repair with = {
         .options = {.pause_ms = 5, .sums_wait_ms = told->wait_ms, .tenant = HF_SHM_NONE},
-        .charged = charged,
+        .charged = is_charged,
         .charged_ctx = &charges};
     struct hf_store_error error = {""};
     struct hf_error err = {.text = ""};
