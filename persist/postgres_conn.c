@@ -320,13 +320,6 @@ enum hf_store_status hf_postgres_connect(struct hf_store *store, bool create, st
 
 /* ---- locks ---------------------------------------------------------------------------------------------------------- */
 
-static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    (void)cnt;
-    *(int64_t *)ctx = columns[0].integer;
-    return HF_STORE_OK;
-}
-
 enum hf_store_status hf_postgres_init_lock(struct hf_store *store, struct hf_store_error *error)
 {
     return hf_pg_command(store, "SELECT pg_advisory_xact_lock(hashtextextended('holdfast store init', 0))",
@@ -361,7 +354,7 @@ enum hf_store_status hf_postgres_take_lock(struct hf_store *store, struct hf_sto
     int64_t locked = 0;
     enum hf_store_status status =
         hf_pg_query(store, "SELECT pg_try_advisory_lock(hashtextextended('holdfast segment ' || $1, 0))",
-                    &name, 1, one_integer, &locked, error);
+                    &name, 1, hf_store_one_integer, &locked, error);
 
     if (status == HF_STORE_OK && locked == 0) {
         return hf_store_fail(

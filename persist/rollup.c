@@ -141,38 +141,13 @@ static enum hf_store_status list_window(struct making *m, enum hf_window window,
         params, 6, NULL, NULL, m->error);
 }
 
-/* Days that were touched. */
-struct days {
-    int64_t *list;
-    size_t cnt;
-    size_t cap;
-};
-
-static enum hf_store_status read_day(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    struct days *days = ctx;
-
-    (void)cnt;
-    if (columns[0].integer < 0 || columns[0].integer > (int64_t)HF_CLOCK_MS_MAX / DAY_MS) {
-        return HF_STORE_OK;
-    }
-    if (days->cnt == days->cap) {
-        size_t cap = days->cap == 0 ? 16 : 2 * days->cap;
-        int64_t *list = realloc(days->list, cap * sizeof(*list));
-
-        if (list == NULL) {
-            return HF_STORE_NOMEM;
-        }
-        days->list = list;
-        days->cap = cap;
-    }
-    days->list[days->cnt++] = columns[0].integer;
-    return HF_STORE_OK;
-}
-
-/* A day that is over and its month, unless they are listed already: open, or the month of the day before in the list. */
+/* A day that is over and its month, unless they are listed already: open, or the month of the day before in the list. A day that no
+ * clock can show has no window. */
 static enum hf_store_status list_day(struct making *m, int64_t day)
 {
+    if (day < 0 || day > (int64_t)HF_CLOCK_MS_MAX / DAY_MS) {
+        return HF_STORE_OK;
+    }
     uint64_t ms = (uint64_t)(day * DAY_MS);
     uint32_t day_id = hf_window_id(HF_WINDOW_DAY, ms);
     uint32_t month_id = hf_window_id(HF_WINDOW_MONTH, ms);
@@ -191,7 +166,7 @@ static enum hf_store_status list_day(struct making *m, int64_t day)
 
 static enum hf_store_status list_windows(struct making *m)
 {
-    struct days days = {NULL, 0, 0};
+    struct hf_store_integers days = {NULL, 0, 0}; /* that were touched */
     struct hf_param params[3] = {hf_param_integer(m->store->segment_id),
                                  hf_param_integer((int64_t)m->made.first_seq),
                                  hf_param_integer((int64_t)m->made.next_seq)};
@@ -199,7 +174,7 @@ static enum hf_store_status list_windows(struct making *m)
         m->store,
         "SELECT DISTINCT window_ms / 86400000 FROM every_receipt WHERE segment_id = $1 AND seq >= $2 AND seq < $3 "
         "AND bucket_mask IS NOT NULL ORDER BY 1",
-        params, 3, read_day, &days, m->error);
+        params, 3, hf_store_add_integer, &days, m->error);
 
     hf_window_ids(m->made.end_ms > HF_CLOCK_MS_MAX ? HF_CLOCK_MS_MAX : m->made.end_ms, m->open_ids);
     for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
@@ -213,15 +188,6 @@ static enum hf_store_status list_windows(struct making *m)
 }
 
 /* ---- its sums, meters and open reservations ----------------------------------------------------------------------- */
-
-static enum hf_store_status read_count(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    uint64_t *sum = ctx;
-
-    (void)cnt;
-    *sum += (uint64_t)columns[0].integer;
-    return HF_STORE_OK;
-}
 
 static enum hf_store_status fill(struct making *m)
 {
@@ -244,10 +210,13 @@ static enum hf_store_status fill(struct making *m)
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]) && status == HF_STORE_OK; i++) {
         status = m->store->ops->query(m->store, tables[i].insert, params, tables[i].params_cnt, NULL, NULL,
                                       m->error);
+        int64_t cnt = 0;
+
         if (status == HF_STORE_OK) {
-            status = m->store->ops->query(m->store, tables[i].count, params, 2, read_count,
-                                          &m->made.parts_cnt, m->error);
+            status = m->store->ops->query(m->store, tables[i].count, params, 2, hf_store_one_integer, &cnt,
+                                          m->error);
         }
+        m->made.parts_cnt += (uint64_t)cnt;
     }
     return status;
 }

@@ -234,11 +234,42 @@ enum hf_store_status hf_store_init(const char *url, const struct hf_store_option
 
 /* ---- the lock ----------------------------------------------------------------------------------------------------- */
 
-static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
+enum hf_store_status hf_store_one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
     (void)cnt;
     *(int64_t *)ctx = columns[0].integer;
     return HF_STORE_OK;
+}
+
+enum hf_store_status hf_store_one_or_none(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    (void)cnt;
+    *(int64_t *)ctx = columns[0].null ? INT64_MAX : columns[0].integer;
+    return HF_STORE_OK;
+}
+
+enum hf_store_status hf_store_add_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    struct hf_store_integers *all = ctx;
+
+    (void)cnt;
+    if (all->cnt == all->cap) {
+        size_t cap = all->cap == 0 ? 16 : 2 * all->cap;
+        int64_t *list = realloc(all->list, cap * sizeof(*list));
+
+        if (list == NULL) {
+            return HF_STORE_NOMEM;
+        }
+        all->list = list;
+        all->cap = cap;
+    }
+    all->list[all->cnt++] = columns[0].integer;
+    return HF_STORE_OK;
+}
+
+enum hf_store_status hf_store_stopped(struct hf_store_error *error)
+{
+    return hf_store_fail(error, HF_STORE_STOPPED, "reading was stopped by the reader");
 }
 
 /* On the present connection. */
@@ -248,8 +279,8 @@ static enum hf_store_status find_segment(struct hf_store *store, const char *seg
     struct hf_param name = hf_param_text(segment);
 
     *segment_id = 0;
-    return store->ops->query(store, "SELECT segment_id FROM segment WHERE name = $1", &name, 1, one_integer,
-                             segment_id, error);
+    return store->ops->query(store, "SELECT segment_id FROM segment WHERE name = $1", &name, 1,
+                             hf_store_one_integer, segment_id, error);
 }
 
 /* Tries until the time is up: a daemon that was killed a moment ago may hold it until its connection is cleaned away. */
@@ -287,7 +318,7 @@ static enum hf_store_status lock_now(struct hf_store *store, struct hf_store_err
     if (status == HF_STORE_OK) {
         number = hf_param_integer(store->segment_id);
         status = store->ops->query(store, "SELECT count(*) FROM conflict WHERE segment_id = $1", &number, 1,
-                                   one_integer, &aside_cnt, error);
+                                   hf_store_one_integer, &aside_cnt, error);
     }
     store->has_aside = aside_cnt != 0;
     store->locked = status == HF_STORE_OK;

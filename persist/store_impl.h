@@ -122,6 +122,23 @@ extern const struct hf_store_ops hf_postgres_ops;
 enum hf_store_status hf_store_fail(struct hf_store_error *error, enum hf_store_status status,
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
 
+/* A hf_columns_fn for a query of one integer, into an int64_t. */
+enum hf_store_status hf_store_one_integer(void *ctx, const struct hf_column *columns, unsigned cnt);
+/* The same of an aggregate over no rows: INT64_MAX where it is null. */
+enum hf_store_status hf_store_one_or_none(void *ctx, const struct hf_column *columns, unsigned cnt);
+
+/* Integers of a query's rows, one column each; all-zero at first, and `list` is to be freed. */
+struct hf_store_integers {
+    int64_t *list;
+    size_t cnt;
+    size_t cap;
+};
+/* A hf_columns_fn into a struct hf_store_integers; NOMEM. */
+enum hf_store_status hf_store_add_integer(void *ctx, const struct hf_column *columns, unsigned cnt);
+
+/* The reader asked to stop. */
+enum hf_store_status hf_store_stopped(struct hf_store_error *error);
+
 /* Connects if there is no connection: schema verified, lock taken again where one is wanted. */
 enum hf_store_status hf_store_ensure(struct hf_store *store, struct hf_store_error *error);
 
@@ -157,6 +174,11 @@ static inline struct hf_param hf_param_integer(int64_t integer)
     return (struct hf_param){HF_PARAM_INTEGER, integer, NULL, 0};
 }
 struct hf_param hf_param_text(const char *text);
+/* A number as the store takes it: what is beyond its range is as large as it has. */
+static inline int64_t hf_store_signed(uint64_t number)
+{
+    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
+}
 static inline struct hf_param hf_param_bytes(const void *bytes, size_t len)
 {
     return (struct hf_param){HF_PARAM_BYTES, 0, (const char *)bytes, len};

@@ -76,11 +76,6 @@ struct row_reader {
     struct hf_receipt receipt;
 };
 
-static enum hf_store_status stopped(struct hf_store_error *error)
-{
-    return hf_store_fail(error, HF_STORE_STOPPED, "reading was stopped by the reader");
-}
-
 static enum hf_store_status read_row(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
     struct row_reader *reader = ctx;
@@ -88,7 +83,7 @@ static enum hf_store_status read_row(void *ctx, const struct hf_column *columns,
 
     (void)cnt;
     if (status == HF_STORE_OK && reader->row(reader->ctx, &reader->receipt) != 0) {
-        return stopped(reader->error);
+        return hf_store_stopped(reader->error);
     }
     return status;
 }
@@ -100,11 +95,6 @@ static enum hf_store_status query_rows(struct hf_store *store, const char *sql, 
     struct row_reader reader = {.row = row, .ctx = ctx, .error = error};
 
     return hf_store_query(store, sql, params, params_cnt, read_row, &reader, error);
-}
-
-static int64_t to_signed(uint64_t number)
-{
-    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
 }
 
 /* ---- batches ------------------------------------------------------------------------------------------------------ */
@@ -153,7 +143,7 @@ enum hf_store_status hf_store_batch_of(struct hf_store *store, int64_t segment_i
                                        struct hf_store_error *error)
 {
     struct batch_reader reader = {.found = false};
-    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(to_signed(number))};
+    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(hf_store_signed(number))};
     enum hf_store_status status =
         store->ops->query(store, BATCH_COLUMNS "AND number = $2", params, 2, read_batch, &reader, error);
 
@@ -183,22 +173,15 @@ enum hf_store_status hf_store_batch(struct hf_store *store, const char *segment,
     return status == HF_STORE_OK ? hf_store_batch_of(store, segment_id, number, found, batch, error) : status;
 }
 
-static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    (void)cnt;
-    *(int64_t *)ctx = columns[0].null ? INT64_MAX : columns[0].integer;
-    return HF_STORE_OK;
-}
-
 enum hf_store_status hf_store_first_since(struct hf_store *store, int64_t segment_id, uint64_t since_ms,
                                           int64_t *first_seq, struct hf_store_error *error)
 {
-    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(to_signed(since_ms))};
+    struct hf_param params[2] = {hf_param_integer(segment_id), hf_param_integer(hf_store_signed(since_ms))};
 
     *first_seq = INT64_MAX;
     return hf_store_query(store,
                           "SELECT min(first_seq) FROM batch WHERE segment_id = $1 AND committed_ms >= $2",
-                          params, 2, one_integer, first_seq, error);
+                          params, 2, hf_store_one_or_none, first_seq, error);
 }
 
 /* ---- receipts ----------------------------------------------------------------------------------------------------- */
@@ -216,35 +199,11 @@ enum hf_store_status hf_store_rows(struct hf_store *store, const char *segment, 
         return status;
     }
     params[0] = hf_param_integer(segment_id);
-    params[1] = hf_param_integer(to_signed(first_seq));
-    params[2] = hf_param_integer(to_signed(first_seq > UINT64_MAX - cnt ? UINT64_MAX : first_seq + cnt));
+    params[1] = hf_param_integer(hf_store_signed(first_seq));
+    params[2] =
+        hf_param_integer(hf_store_signed(first_seq > UINT64_MAX - cnt ? UINT64_MAX : first_seq + cnt));
     select_rows(sql, "WHERE segment_id = $1 AND seq >= $2 AND seq < $3 ORDER BY seq");
     return query_rows(store, sql, params, 3, row, ctx, error);
-}
-
-struct seq_list {
-    int64_t *list;
-    size_t cnt;
-    size_t cap;
-};
-
-static enum hf_store_status add_seq(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    struct seq_list *seqs = ctx;
-
-    (void)cnt;
-    if (seqs->cnt == seqs->cap) {
-        size_t cap = seqs->cap == 0 ? 16 : 2 * seqs->cap;
-        int64_t *list = realloc(seqs->list, cap * sizeof(*list));
-
-        if (list == NULL) {
-            return HF_STORE_NOMEM;
-        }
-        seqs->list = list;
-        seqs->cap = cap;
-    }
-    seqs->list[seqs->cnt++] = columns[0].integer;
-    return HF_STORE_OK;
 }
 
 enum hf_store_status hf_store_receipts(struct hf_store *store, const char *segment, const char *id,
@@ -252,7 +211,7 @@ enum hf_store_status hf_store_receipts(struct hf_store *store, const char *segme
 {
     char sql[SQL_BYTES];
     int64_t segment_id;
-    struct seq_list seqs = {NULL, 0, 0};
+    struct hf_store_integers seqs = {NULL, 0, 0};
     struct hf_param params[2];
     enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
 
@@ -265,7 +224,7 @@ enum hf_store_status hf_store_receipts(struct hf_store *store, const char *segme
         store,
         "SELECT seq FROM every_receipt WHERE segment_id = $1 AND id = $2 AND kind = 'reservation' "
         "ORDER BY seq",
-        params, 2, add_seq, &seqs, error);
+        params, 2, hf_store_add_integer, &seqs, error);
     /* Two statements, so that each goes by its index. */
     for (size_t i = 0; i < seqs.cnt && status == HF_STORE_OK; i++) {
         params[1] = hf_param_integer(seqs.list[i]);
@@ -327,8 +286,8 @@ enum hf_store_status hf_store_credits(struct hf_store *store, const char *segmen
 
         params[0] = hf_param_integer(segment_id);
         params[1] = hf_param_text(hf_window_name(window));
-        params[2] = hf_param_integer(to_signed(hf_window_start_ms(window, id)));
-        params[3] = hf_param_integer(to_signed(hf_window_end_ms(window, id)));
+        params[2] = hf_param_integer(hf_store_signed(hf_window_start_ms(window, id)));
+        params[3] = hf_param_integer(hf_store_signed(hf_window_end_ms(window, id)));
         status = query_rows(store, sql, params, 4, row, ctx, error);
     }
     return status;
@@ -386,7 +345,7 @@ static enum hf_store_status hand_over(struct gatherer *g)
                                "changed by hand?",
                                g->cnt, g->rows[0].reservation_seq);
     } else if (wanted(g->filter, &reservation) && g->reservation(g->ctx, g->rows, g->cnt) != 0) {
-        status = stopped(g->error);
+        status = hf_store_stopped(g->error);
     }
     forget_rows(g);
     return status;
@@ -455,7 +414,7 @@ static const char wanted_sql[] =
 
 /* Which reservations the filter may mean, in order. */
 static enum hf_store_status list_wanted(struct hf_store *store, int64_t segment_id,
-                                        const struct hf_store_filter *filter, struct seq_list *seqs,
+                                        const struct hf_store_filter *filter, struct hf_store_integers *seqs,
                                         struct hf_store_error *error)
 {
     static const int64_t never = INT64_MAX;
@@ -479,13 +438,13 @@ static enum hf_store_status list_wanted(struct hf_store *store, int64_t segment_
         return status;
     }
     struct hf_param params[6] = {hf_param_integer(segment_id),
-                                 hf_param_integer(filter->open ? to_signed(rollup.next_seq) : never),
-                                 hf_param_integer(to_signed(rollup.number)),
+                                 hf_param_integer(filter->open ? hf_store_signed(rollup.next_seq) : never),
+                                 hf_param_integer(hf_store_signed(rollup.number)),
                                  hf_param_integer(first_seq),
-                                 hf_param_integer(to_signed(filter->closed_since_ms)),
-                                 hf_param_integer(to_signed(filter->late_since_ms))};
+                                 hf_param_integer(hf_store_signed(filter->closed_since_ms)),
+                                 hf_param_integer(hf_store_signed(filter->late_since_ms))};
 
-    return hf_store_query(store, wanted_sql, params, 6, add_seq, seqs, error);
+    return hf_store_query(store, wanted_sql, params, 6, hf_store_add_integer, seqs, error);
 }
 
 /* Their rows are fetched by so many at a time: a join would read the whole table by the choice of some planner. */
@@ -511,7 +470,7 @@ static void select_rows_of(char sql[2 * SQL_BYTES + 8 * FETCH_CNT], unsigned cnt
 }
 
 static enum hf_store_status fetch_rows(struct hf_store *store, int64_t segment_id,
-                                       const struct seq_list *seqs, struct gatherer *g)
+                                       const struct hf_store_integers *seqs, struct gatherer *g)
 {
     char sql[2 * SQL_BYTES + 8 * FETCH_CNT];
     struct hf_param params[1 + FETCH_CNT];
@@ -541,7 +500,7 @@ enum hf_store_status hf_store_reservations(struct hf_store *store, const char *s
                                            struct hf_store_error *error)
 {
     struct gatherer g = {.filter = filter, .reservation = reservation, .ctx = ctx, .error = error};
-    struct seq_list seqs = {NULL, 0, 0};
+    struct hf_store_integers seqs = {NULL, 0, 0};
     int64_t segment_id;
     enum hf_store_status status = hf_store_segment_id(store, segment, &segment_id, error);
 

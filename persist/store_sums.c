@@ -12,16 +12,6 @@ static void to_name(struct hf_name *name, const struct hf_column *column)
     }
 }
 
-static enum hf_store_status stopped(struct hf_store_error *error)
-{
-    return hf_store_fail(error, HF_STORE_STOPPED, "reading was stopped by the reader");
-}
-
-static int64_t to_signed(uint64_t number)
-{
-    return number > INT64_MAX ? INT64_MAX : (int64_t)number;
-}
-
 /* ---- sums --------------------------------------------------------------------------------------------------------- */
 
 /* clang-format off */
@@ -71,7 +61,7 @@ static enum hf_store_status read_sum(void *ctx, const struct hf_column *columns,
     to_name(&sum.tenant, &columns[0]);
     to_name(&sum.team, &columns[1]);
     to_name(&sum.key, &columns[2]);
-    return reader->sum(reader->ctx, &sum) == 0 ? HF_STORE_OK : stopped(reader->error);
+    return reader->sum(reader->ctx, &sum) == 0 ? HF_STORE_OK : hf_store_stopped(reader->error);
 }
 
 enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, uint64_t now_ms,
@@ -101,16 +91,16 @@ enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, 
         if (status != HF_STORE_OK) {
             break;
         }
-        if (first_seq < to_signed(rollup.next_seq)) {
-            first_seq = to_signed(rollup.next_seq);
+        if (first_seq < hf_store_signed(rollup.next_seq)) {
+            first_seq = hf_store_signed(rollup.next_seq);
         }
         struct hf_param params[7] = {hf_param_integer(segment_id),
-                                     hf_param_integer(to_signed(rollup.number)),
+                                     hf_param_integer(hf_store_signed(rollup.number)),
                                      hf_param_text(hf_window_name(reader.window)),
-                                     hf_param_integer(to_signed(start_ms)),
+                                     hf_param_integer(hf_store_signed(start_ms)),
                                      hf_param_integer((int64_t)hf_rollup_window_mask(reader.window)),
                                      hf_param_integer(first_seq),
-                                     hf_param_integer(to_signed(hf_window_end_ms(reader.window, id)))};
+                                     hf_param_integer(hf_store_signed(hf_window_end_ms(reader.window, id)))};
 
         status = hf_store_query(store, sums_sql, params, 7, read_sum, &reader, error);
     }
@@ -152,7 +142,7 @@ static enum hf_store_status read_meter(void *ctx, const struct hf_column *column
     meter.degraded = columns[5].integer;
     meter.reserved_micros = columns[6].integer;
     meter.settled_micros = columns[7].integer;
-    return reader->meter(reader->ctx, &meter) == 0 ? HF_STORE_OK : stopped(reader->error);
+    return reader->meter(reader->ctx, &meter) == 0 ? HF_STORE_OK : hf_store_stopped(reader->error);
 }
 
 enum hf_store_status hf_store_meters(struct hf_store *store, const char *segment, const char *tenant,
@@ -169,9 +159,9 @@ enum hf_store_status hf_store_meters(struct hf_store *store, const char *segment
     if (status != HF_STORE_OK) {
         return status;
     }
-    struct hf_param params[4] = {hf_param_integer(segment_id), hf_param_integer(to_signed(rollup.next_seq)),
-                                 hf_param_integer(to_signed(rollup.number)),
-                                 hf_param_text(tenant == NULL ? "" : tenant)};
+    struct hf_param params[4] = {
+        hf_param_integer(segment_id), hf_param_integer(hf_store_signed(rollup.next_seq)),
+        hf_param_integer(hf_store_signed(rollup.number)), hf_param_text(tenant == NULL ? "" : tenant)};
 
     return hf_store_query(store, meters_sql, params, 4, read_meter, &reader, error);
 }

@@ -168,13 +168,6 @@ static enum hf_store_status add_name(void *ctx, const struct hf_column *columns,
     return HF_STORE_OK;
 }
 
-static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    (void)cnt;
-    *(int64_t *)ctx = columns[0].null ? INT64_MAX : columns[0].integer;
-    return HF_STORE_OK;
-}
-
 static bool has_number(const struct hf_verify *v, int64_t segment_id)
 {
     for (size_t i = 0; i < v->names_cnt; i++) {
@@ -199,8 +192,8 @@ static enum hf_store_status look_for_nameless(struct hf_verify *v)
 
         while (number != INT64_MAX) {
             struct hf_param param = hf_param_integer(number);
-            enum hf_store_status status =
-                v->store->ops->query(v->store, tables[t][1], &param, 1, one_integer, &number, v->error);
+            enum hf_store_status status = v->store->ops->query(v->store, tables[t][1], &param, 1,
+                                                               hf_store_one_or_none, &number, v->error);
 
             if (status != HF_STORE_OK) {
                 return status;

@@ -41,19 +41,12 @@ static enum hf_store_status add(void *ctx, const struct hf_column *columns, unsi
     return hf_rollup_read(&listed->rollup, columns, cnt);
 }
 
-static enum hf_store_status count(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    (void)cnt;
-    *(int64_t *)ctx += columns[0].integer;
-    return HF_STORE_OK;
-}
-
-/* Rows that are on one side alone. */
-#define DIFFERENCE(columns, table, again)                                      \
-    "SELECT count(*) FROM (SELECT * FROM (SELECT " columns " FROM " table      \
-    " WHERE segment_id = $1 AND number = $2 EXCEPT " again ") AS a UNION ALL " \
-    "SELECT * FROM (" again " EXCEPT SELECT " columns " FROM " table           \
-    " WHERE segment_id = $1 AND number = $2) AS b) AS difference"
+/* How many rows are on one side alone. */
+#define DIFFERENCE(columns, table, again)                                                           \
+    "WITH again AS MATERIALIZED (" again "), there AS MATERIALIZED (SELECT " columns " FROM " table \
+    " WHERE segment_id = $1 AND number = $2) SELECT count(*) FROM (SELECT * FROM (SELECT * FROM "   \
+    "there EXCEPT SELECT * FROM again) AS a UNION ALL SELECT * FROM (SELECT * FROM again EXCEPT "   \
+    "SELECT * FROM there) AS b) AS difference"
 
 /* Adds up again what a rollup sums, from the one before it and its receipts. */
 static enum hf_store_status add_up(struct hf_verify *v, const struct hf_rollup *rollup, uint64_t before)
@@ -74,8 +67,8 @@ static enum hf_store_status add_up(struct hf_verify *v, const struct hf_rollup *
     for (size_t i = 0; i < sizeof(tables) / sizeof(tables[0]) && status == HF_STORE_OK; i++) {
         int64_t differing = 0;
 
-        status = v->store->ops->query(v->store, tables[i].sql, params, tables[i].params_cnt, count,
-                                      &differing, v->error);
+        status = v->store->ops->query(v->store, tables[i].sql, params, tables[i].params_cnt,
+                                      hf_store_one_integer, &differing, v->error);
         if (status == HF_STORE_OK && differing != 0) {
             hf_verify_find(
                 v, HF_VERIFY_ROLLUP, (int64_t)rollup->batch_number, (int64_t)rollup->first_seq,

@@ -133,19 +133,12 @@ static enum hf_store_status read_rows(struct hf_verify *v, int64_t from, int64_t
     return v->store->ops->scan(v->store, sql, v->types, hf_verify_row, v, v->error);
 }
 
-static enum hf_store_status one_integer(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    (void)cnt;
-    *(int64_t *)ctx = columns[0].integer;
-    return HF_STORE_OK;
-}
-
 static enum hf_store_status ask_integer(struct hf_verify *v, const char *sql, int64_t *integer)
 {
     struct hf_param param = hf_param_integer(v->segment->segment_id);
 
     *integer = 0;
-    return v->store->ops->query(v->store, sql, &param, 1, one_integer, integer, v->error);
+    return v->store->ops->query(v->store, sql, &param, 1, hf_store_one_integer, integer, v->error);
 }
 
 static enum hf_store_status walk_pages(struct hf_verify *v, struct batches *batches, bool aside)
