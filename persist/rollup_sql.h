@@ -53,8 +53,8 @@
 #define HF_ROLLUP_METERS \
     "SELECT $1, $2, tenant, capability, model, CAST(sum(requests) AS bigint), CAST(sum(failures) AS bigint)," \
     "    CAST(sum(degraded) AS bigint), CAST(sum(reserved_micros) AS bigint), CAST(sum(settled_micros) AS bigint) " \
-    "FROM (SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros" \
-    "    FROM meter_row WHERE segment_id = $1 AND seq >= $3 AND seq < $4 " \
+    "FROM (SELECT tenant, coalesce(capability, '') AS capability, coalesce(model, '') AS model, requests, failures," \
+    "        degraded, reserved_micros, settled_micros FROM meter_row WHERE segment_id = $1 AND seq >= $3 AND seq < $4 " \
     "    UNION ALL" \
     "    SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros" \
     "    FROM rollup_meter WHERE segment_id = $1 AND number = $5) AS part " \

@@ -113,8 +113,8 @@ enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, 
 static const char meters_sql[] =
     "SELECT tenant, capability, model, CAST(sum(requests) AS bigint), CAST(sum(failures) AS bigint),"
     "    CAST(sum(degraded) AS bigint), CAST(sum(reserved_micros) AS bigint), CAST(sum(settled_micros) AS bigint) "
-    "FROM (SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros"
-    "    FROM meter_row WHERE segment_id = $1 AND seq >= $2 "
+    "FROM (SELECT tenant, coalesce(capability, '') AS capability, coalesce(model, '') AS model, requests, failures,"
+    "        degraded, reserved_micros, settled_micros FROM meter_row WHERE segment_id = $1 AND seq >= $2 "
     "    UNION ALL "
     "    SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros"
     "    FROM rollup_meter WHERE segment_id = $1 AND number = $3) AS part "

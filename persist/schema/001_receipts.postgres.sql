@@ -282,25 +282,36 @@ SELECT
 FROM pg_catalog.pg_inherits i JOIN pg_catalog.pg_class c ON c.oid = i.inhrelid
 WHERE i.inhparent = CAST('holdfast.receipt' AS regclass);
 
--- The meters of semantics.md; a conflicting reservation and all that refers to it is in none.
+-- What each receipt adds to the meters of semantics.md; a conflicting reservation and all that refers to it is in none.
+CREATE VIEW holdfast.meter_row AS
+SELECT
+    segment_id, seq, tenant, capability, model,
+    CASE kind WHEN 'reservation' THEN 1 WHEN 'release' THEN -1 ELSE 0 END AS requests,
+    CASE WHEN kind IN ('expiry', 'retention') THEN 1
+         WHEN kind = 'settlement' AND outcome = 'failure' THEN 1
+         WHEN kind = 'late_settlement' AND outcome = 'success' THEN -1
+         ELSE 0 END AS failures,
+    CASE WHEN admission = 'degrade' AND kind = 'reservation' THEN 1
+         WHEN admission = 'degrade' AND kind = 'release' THEN -1
+         ELSE 0 END AS degraded,
+    CASE WHEN kind IN ('reservation', 'extension', 'release', 'expiry', 'retention') THEN held_cost_micros
+         ELSE 0 END AS reserved_micros,
+    CASE WHEN kind IN ('settlement', 'late_settlement', 'resolution')
+         THEN coalesce(actual_cost_micros, hold_cost_micros, 0)
+         ELSE 0 END AS settled_micros
+FROM holdfast.every_receipt
+WHERE NOT conflict AND bucket_mask IS NOT NULL;
+
+-- The meters.
 CREATE VIEW holdfast.meter AS
 SELECT
     segment_id, tenant, capability, model,
-    CAST(sum(CASE kind WHEN 'reservation' THEN 1 WHEN 'release' THEN -1 ELSE 0 END) AS bigint) AS requests,
-    CAST(sum(CASE WHEN kind IN ('expiry', 'retention') THEN 1
-                  WHEN kind = 'settlement' AND outcome = 'failure' THEN 1
-                  WHEN kind = 'late_settlement' AND outcome = 'success' THEN -1
-                  ELSE 0 END) AS bigint) AS failures,
-    CAST(sum(CASE WHEN admission = 'degrade' AND kind = 'reservation' THEN 1
-                  WHEN admission = 'degrade' AND kind = 'release' THEN -1
-                  ELSE 0 END) AS bigint) AS degraded,
-    CAST(sum(CASE WHEN kind IN ('reservation', 'extension', 'release', 'expiry', 'retention') THEN held_cost_micros
-                  ELSE 0 END) AS bigint) AS reserved_micros,
-    CAST(sum(CASE WHEN kind IN ('settlement', 'late_settlement', 'resolution')
-                  THEN coalesce(actual_cost_micros, hold_cost_micros, 0)
-                  ELSE 0 END) AS bigint) AS settled_micros
-FROM holdfast.every_receipt
-WHERE NOT conflict AND bucket_mask IS NOT NULL
+    CAST(sum(requests) AS bigint) AS requests,
+    CAST(sum(failures) AS bigint) AS failures,
+    CAST(sum(degraded) AS bigint) AS degraded,
+    CAST(sum(reserved_micros) AS bigint) AS reserved_micros,
+    CAST(sum(settled_micros) AS bigint) AS settled_micros
+FROM holdfast.meter_row
 GROUP BY segment_id, tenant, capability, model;
 
 -- ---- rights -------------------------------------------------------------------------------------------------------

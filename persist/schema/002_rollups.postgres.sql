@@ -89,28 +89,8 @@ SELECT
 FROM holdfast.every_receipt
 WHERE bucket_mask IS NOT NULL;
 
--- What each receipt adds to the meters; the view `meter` is their sum.
-CREATE VIEW holdfast.meter_row AS
-SELECT
-    segment_id, seq, tenant, coalesce(capability, '') AS capability, coalesce(model, '') AS model,
-    CASE kind WHEN 'reservation' THEN 1 WHEN 'release' THEN -1 ELSE 0 END AS requests,
-    CASE WHEN kind IN ('expiry', 'retention') THEN 1
-         WHEN kind = 'settlement' AND outcome = 'failure' THEN 1
-         WHEN kind = 'late_settlement' AND outcome = 'success' THEN -1
-         ELSE 0 END AS failures,
-    CASE WHEN admission = 'degrade' AND kind = 'reservation' THEN 1
-         WHEN admission = 'degrade' AND kind = 'release' THEN -1
-         ELSE 0 END AS degraded,
-    CASE WHEN kind IN ('reservation', 'extension', 'release', 'expiry', 'retention') THEN held_cost_micros
-         ELSE 0 END AS reserved_micros,
-    CASE WHEN kind IN ('settlement', 'late_settlement', 'resolution')
-         THEN coalesce(actual_cost_micros, hold_cost_micros, 0)
-         ELSE 0 END AS settled_micros
-FROM holdfast.every_receipt
-WHERE NOT conflict AND bucket_mask IS NOT NULL;
-
 GRANT SELECT ON holdfast.rollup, holdfast.rollup_window, holdfast.rollup_sum, holdfast.rollup_meter, holdfast.rollup_open,
-    holdfast.sum_row, holdfast.meter_row TO holdfast_runtime, holdfast_reader;
+    holdfast.sum_row TO holdfast_runtime, holdfast_reader;
 GRANT INSERT ON holdfast.rollup, holdfast.rollup_window, holdfast.rollup_sum, holdfast.rollup_meter, holdfast.rollup_open
     TO holdfast_runtime;
 
