@@ -34,6 +34,7 @@ struct hf_fsck_item *hf_fsck_add(struct hf_fsck *fsck, enum hf_fsck_kind kind, c
     va_list args;
 
     if (fsck->items_cnt == HF_FSCK_ITEMS_MAX) {
+        fsck->overflowed = true;
         return NULL;
     }
     struct hf_fsck_item *item = &fsck->items[fsck->items_cnt++];
@@ -96,11 +97,16 @@ static void intersect(struct hf_fsck *fsck)
     fsck->before_cnt = kept;
 }
 
-static void look(struct hf_fsck *fsck)
+void hf_fsck_begin_look(struct hf_fsck *fsck)
 {
     fsck->items_cnt = 0;
     fsck->now_ms = hf_clock_now_ms(fsck->seg);
     hf_window_ids(fsck->now_ms > HF_CLOCK_MS_MAX ? HF_CLOCK_MS_MAX : fsck->now_ms, fsck->windows);
+}
+
+static void look(struct hf_fsck *fsck)
+{
+    hf_fsck_begin_look(fsck);
     hf_fsck_check_header(fsck);
     hf_fsck_check_tables(fsck);
     hf_fsck_check_daemon(fsck);
@@ -124,10 +130,10 @@ void hf_fsck_looks(struct hf_fsck *fsck)
     for (uint32_t i = 0; i < fsck->before_cnt; i++) {
         hf_fsck_say(fsck, &fsck->before[i]);
     }
-    if (fsck->before_cnt == HF_FSCK_ITEMS_MAX) {
+    if (fsck->overflowed) {
         struct hf_fsck_item more = hf_fsck_item(HF_FSCK_NOT_CHECKED, HF_FSCK_NOTE);
 
-        (void)snprintf(more.text, sizeof(more.text), "more than %u things were found: the rest is not listed",
+        (void)snprintf(more.text, sizeof(more.text), "more than %u things were found: not all are listed",
                        HF_FSCK_ITEMS_MAX);
         hf_fsck_say(fsck, &more);
     }
@@ -144,7 +150,7 @@ static void list_rows(struct hf_fsck *fsck)
         uint32_t tenant = seg->rows[row].row_tenant;
 
         fsck->row_place[row] = HF_SHM_NONE;
-        if (hf_fsck_row_used(seg, row) && tenant < seg->tenants_cnt) {
+        if (hf_row_used(&seg->rows[row]) && tenant < seg->tenants_cnt) {
             fsck->row_place[row] = fsck->row_first[tenant + 1U]++;
         }
     }

@@ -52,7 +52,8 @@ static uint64_t largest(const struct hf_shm_meter *meter)
     return (uint64_t)most;
 }
 
-static void meter_item(struct hf_fsck *fsck, uint32_t idx, const struct hf_shm_meter *meter, const char *what)
+static struct hf_fsck_item *meter_item(struct hf_fsck *fsck, uint32_t idx, const struct hf_shm_meter *meter,
+                                       const char *what)
 {
     struct hf_fsck_item *item = hf_fsck_add(fsck, HF_FSCK_METER, "%s", what);
 
@@ -61,6 +62,7 @@ static void meter_item(struct hf_fsck *fsck, uint32_t idx, const struct hf_shm_m
         item->sig[0] = (uint64_t)meter->mtr_requests;
         item->sig[1] = (uint64_t)meter->mtr_settled_micros;
     }
+    return item;
 }
 
 static void check_meter(struct hf_fsck *fsck, uint32_t idx)
@@ -80,15 +82,13 @@ static void check_meter(struct hf_fsck *fsck, uint32_t idx)
     }
     if (meter.mtr_tenant >= names || meter.mtr_cap >= names ||
         (meter.mtr_model != HF_SHM_NONE && meter.mtr_model >= names)) {
-        meter_item(fsck, idx, &meter, "the meter is of a name that is not there");
+        (void)meter_item(fsck, idx, &meter, "the meter is of a name that is not there");
     } else if (negative(&meter)) {
-        meter_item(fsck, idx, &meter, "the meter is negative");
+        (void)meter_item(fsck, idx, &meter, "the meter is negative");
     } else if (largest(&meter) > most) {
-        struct hf_fsck_item *item;
-
-        meter_item(fsck, idx, &meter, "the meter is larger than hdr_meters_max says that any is");
-        item = fsck->items_cnt > 0 ? &fsck->items[fsck->items_cnt - 1U] : NULL;
-        hf_fsck_numbers(item, most, largest(&meter));
+        hf_fsck_numbers(
+            meter_item(fsck, idx, &meter, "the meter is larger than hdr_meters_max says that any is"), most,
+            largest(&meter));
     }
 }
 

@@ -6,7 +6,7 @@
 #include "core/terms.h"
 #include "core/window.h"
 
-#define HF_FSCK_ITEMS_MAX 4096U /* of one look; more are counted, not listed */
+#define HF_FSCK_ITEMS_MAX 4096U /* of one look; that there are more is said */
 
 /* A reservation's part in the sums: what it counts in its buckets that is not published yet. */
 struct hf_fsck_part {
@@ -27,8 +27,9 @@ struct hf_fsck {
     uint32_t items_cnt;
     struct hf_fsck_item *before; /* what every look so far has found */
     uint32_t before_cnt;
-    uint32_t look;  /* 0, 1, ... */
-    bool repairing; /* this is the repair itself, and its state is no finding */
+    bool overflowed; /* some look found more than there is room for */
+    uint32_t look;   /* 0, 1, ... */
+    bool repairing;  /* this is the repair itself, and its state is no finding */
     uint64_t now_ms;
     uint32_t windows[HF_SHM_WINDOWS]; /* of now_ms */
     uint32_t *linked;                 /* per slot: generation + 1 under which a chain holds it; 0: none */
@@ -56,6 +57,9 @@ struct hf_fsck_item hf_fsck_item(enum hf_fsck_kind kind, enum hf_fsck_severity s
 /* Allocates; false without memory. hf_fsck_close() in any case. */
 bool hf_fsck_open(struct hf_fsck *fsck);
 void hf_fsck_close(struct hf_fsck *fsck);
+
+/* Begins a look: no items yet, the windows of now. */
+void hf_fsck_begin_look(struct hf_fsck *fsck);
 
 /* The looks: structure, confirmed; reports. */
 void hf_fsck_looks(struct hf_fsck *fsck);
@@ -91,7 +95,7 @@ static inline bool hf_fsck_counts(struct hf_u128 st)
 void hf_fsck_part_of(const struct hf_shm_slot *copy, uint32_t slot_idx, struct hf_u128 st,
                      struct hf_fsck_part *part);
 
-/* One bucket of a tenant at the instant of its sums (fsck_sums.c). */
+/* One bucket of a tenant at the instant of its sums. */
 struct hf_fsck_sum {
     uint32_t row;
     uint32_t window;
@@ -104,10 +108,10 @@ struct hf_fsck_sum {
 };
 typedef void hf_fsck_sum_fn(void *ctx, const struct hf_fsck_sum *sum);
 
-/* Sums of the tenant of the options, or of all: compared, confirmed, reported. False without memory. */
+/* Sums of the tenant of the options, or of all: compared, confirmed, reported (fsck_compare.c). False without memory. */
 bool hf_fsck_check_sums(struct hf_fsck *fsck);
 
-/* One exact look at the sums of a tenant: each bucket is handed to fn, and valid during the call. HF_OK, or why not: HF_EBUSY no
+/* One exact look at the sums of a tenant (fsck_sums.c): each bucket is handed to fn, and valid during the call. HF_OK, or why not: HF_EBUSY no
  * instant could be had, HF_ENOTREADY the daemon's publications are in the making, HF_ECORRUPT W names what cannot be
  * applied, HF_ESYS no memory. */
 int hf_fsck_take_sums(struct hf_fsck *fsck, uint32_t tenant_idx, hf_fsck_sum_fn *fn, void *ctx);
@@ -120,8 +124,6 @@ bool hf_fsck_word_sound(const struct hf_segment *seg, uint32_t tenant_idx, struc
 
 /* A tenant that is in use: it has a generation of limits. */
 bool hf_fsck_tenant_used(const struct hf_segment *seg, uint32_t tenant_idx);
-/* A row that is in use (a key's row has a parent that is not row 0, which is a tenant's). */
-bool hf_fsck_row_used(const struct hf_segment *seg, uint32_t row);
 
 /* Sleeps; 0: returns at once. */
 void hf_fsck_nap(uint32_t ms);

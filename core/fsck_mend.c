@@ -34,8 +34,10 @@ void hf_mend_owners(struct hf_mend *mend)
         if (ref == 0 || ref == mend->own_ref || (!impossible && hf_owner_alive(seg, ref))) {
             continue;
         }
-        struct hf_fsck_item item = hf_mend_item(impossible ? HF_FSCK_OWNER : HF_FSCK_DEAD, ref, 0,
-                                                "the entry of a dead process was cleared");
+        struct hf_fsck_item item =
+            impossible
+                ? hf_mend_item(HF_FSCK_OWNER, ref, 0, "an entry that cannot stand at its place was cleared")
+                : hf_mend_item(HF_FSCK_DEAD, ref, 0, "the entry of a dead process was cleared");
 
         item.idx = i;
         /* E7 acqrel: somebody may be joining at this very place. */
@@ -118,7 +120,7 @@ void hf_mend_words(struct hf_mend *mend)
         }
     }
     for (uint32_t row = 0; row < seg->rows_cnt; row++) {
-        if (!hf_fsck_row_used(seg, row) || seg->rows[row].row_tenant >= seg->tenants_cnt) {
+        if (!hf_row_used(&seg->rows[row]) || seg->rows[row].row_tenant >= seg->tenants_cnt) {
             continue;
         }
         for (uint32_t b = 0; b < HF_SHM_ROW_BUCKETS; b++) {
@@ -210,8 +212,10 @@ void hf_mend_slots(struct hf_mend *mend)
         }
         if (claim != 0) {
             struct hf_fsck_item item =
-                hf_mend_item(hf_ref_index(claim) < seg->owners_cnt ? HF_FSCK_DEAD : HF_FSCK_SLOT_CLAIM, claim,
-                             0, "the claim of a dead process was cleared");
+                hf_ref_index(claim) < seg->owners_cnt
+                    ? hf_mend_item(HF_FSCK_DEAD, claim, 0, "the claim of a dead process was cleared")
+                    : hf_mend_item(HF_FSCK_SLOT_CLAIM, claim, 0,
+                                   "the claim of a process that never was was cleared");
 
             item.slot = i;
             hf_store_rlx_u64(&slot->slot_claim, 0);
@@ -326,8 +330,11 @@ void hf_mend_chunks(struct hf_mend *mend)
         }
         if (owner != 0) {
             hf_store_rlx_u64(&chunk->chunk_owner, 0);
-            say_chunk(mend, c, hf_ref_index(owner) < seg->owners_cnt ? HF_FSCK_DEAD : HF_FSCK_CHUNK, owner, 0,
-                      "the chunk of a dead process belongs to nobody again");
+            bool was = hf_ref_index(owner) < seg->owners_cnt;
+
+            say_chunk(mend, c, was ? HF_FSCK_DEAD : HF_FSCK_CHUNK, owner, 0,
+                      was ? "the chunk of a dead process belongs to nobody again"
+                          : "the chunk of a process that never was belongs to nobody again");
         }
         if (home != 0 && !hf_owner_alive(seg, home)) {
             hf_store_rlx_u64(&chunk->chunk_home, 0); /* a hint: nothing to say */

@@ -107,7 +107,7 @@ void hf_mend_published(struct hf_mend *mend)
     for (uint32_t row = 0; row < seg->rows_cnt; row++) {
         uint64_t *seq = &seg->published[row].pub_seq;
 
-        if (!hf_fsck_row_used(seg, row)) {
+        if (!hf_row_used(&seg->rows[row])) {
             continue;
         }
         for (uint32_t b = 0; b < HF_SHM_ROW_BUCKETS; b++) {
@@ -225,7 +225,7 @@ bool hf_mend_buckets(struct hf_mend *mend)
     struct hf_segment *seg = mend->seg;
 
     for (uint32_t row = 0; row < seg->rows_cnt; row++) {
-        for (uint32_t b = 0; hf_fsck_row_used(seg, row) && b < HF_SHM_ROW_BUCKETS; b++) {
+        for (uint32_t b = 0; hf_row_used(&seg->rows[row]) && b < HF_SHM_ROW_BUCKETS; b++) {
             mend_window(mend, row, b);
         }
     }

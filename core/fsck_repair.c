@@ -53,9 +53,7 @@ static void look_for(struct hf_mend *mend)
 {
     struct hf_fsck *fsck = mend->fsck;
 
-    fsck->items_cnt = 0;
-    fsck->now_ms = hf_clock_now_ms(fsck->seg);
-    hf_window_ids(fsck->now_ms > HF_CLOCK_MS_MAX ? HF_CLOCK_MS_MAX : fsck->now_ms, fsck->windows);
+    hf_fsck_begin_look(fsck);
     hf_fsck_check_header(fsck);
     hf_fsck_check_tenants(fsck);
     hf_fsck_check_index(fsck);

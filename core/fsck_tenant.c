@@ -13,12 +13,6 @@ bool hf_fsck_tenant_used(const struct hf_segment *seg, uint32_t tenant_idx)
     return hf_load_rlx_u64(&seg->tenants[tenant_idx].ten_policy) != 0;
 }
 
-bool hf_fsck_row_used(const struct hf_segment *seg, uint32_t row)
-{
-    return !(hf_load_rlx_u32(&seg->rows[row].row_layer) == 0 &&
-             hf_load_rlx_u32(&seg->rows[row].row_parent) == 0);
-}
-
 static void of_tenant(struct hf_fsck_item *item, uint32_t tenant_idx, uint64_t sig0, uint64_t sig1)
 {
     if (item != NULL) {
@@ -237,7 +231,7 @@ static void check_row(struct hf_fsck *fsck, uint32_t row)
     const struct hf_shm_row *shm_row = &seg->rows[row];
     const struct hf_u128 none = {0, 0};
 
-    if (!hf_fsck_row_used(seg, row)) {
+    if (!hf_row_used(shm_row)) {
         if (!all_zero(shm_row)) {
             (void)of_row(hf_fsck_add(fsck, HF_FSCK_ROW, "a row that is not in use has buckets"), seg, row,
                          none);

@@ -12,18 +12,12 @@ static const struct hf_shm_policy *policy_of(const struct hf_segment *seg)
     return hf_lookup_policy(seg, hf_load_rlx_u32(&seg->header->hdr_policy_gen));
 }
 
-/* A row that nobody has used: a key's row has a parent that is not row 0, which is a tenant's. */
-static bool unused(const struct hf_shm_row *row)
-{
-    return row->row_layer == 0 && row->row_parent == 0;
-}
-
 static uint32_t find_added(const struct hf_segment *seg, uint32_t first, uint32_t layer, uint32_t parent,
                            const char *text)
 {
     uint32_t name = hf_policy_intern((struct hf_segment *)seg, text, (uint32_t)strnlen(text, 64), false);
 
-    for (uint32_t i = first; name != HF_SHM_NONE && i < seg->rows_cnt && !unused(&seg->rows[i]); i++) {
+    for (uint32_t i = first; name != HF_SHM_NONE && i < seg->rows_cnt && hf_row_used(&seg->rows[i]); i++) {
         const struct hf_shm_row *row = &seg->rows[i];
 
         if (row->row_layer == layer && row->row_name == name && row->row_parent == parent) {
@@ -39,7 +33,7 @@ static uint32_t add(struct hf_segment *seg, uint32_t first, uint32_t layer, uint
     uint32_t name = hf_policy_intern(seg, text, (uint32_t)strnlen(text, 64), true);
     uint32_t i = first;
 
-    while (i < seg->rows_cnt && !unused(&seg->rows[i])) {
+    while (i < seg->rows_cnt && hf_row_used(&seg->rows[i])) {
         i++;
     }
     if (name == HF_SHM_NONE || i >= seg->rows_cnt) {

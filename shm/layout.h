@@ -249,6 +249,13 @@ struct hf_shm_row {
 };
 _Static_assert(sizeof(struct hf_shm_row) == 512, "a row is 512 bytes");
 
+/* False: nobody has used it. (The row of a key has a parent, which is a team's and so never row 0.) */
+static inline bool hf_row_used(const struct hf_shm_row *row)
+{
+    /* relaxed: written by the creator. */
+    return hf_load_rlx_u32(&row->row_layer) != 0 || hf_load_rlx_u32(&row->row_parent) != 0;
+}
+
 /* What the daemon knows of a row from receipts. Writer: daemon, under pub_seq (odd while writing). */
 struct hf_shm_settled {
     uint64_t set_amount;
