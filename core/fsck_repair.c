@@ -125,7 +125,12 @@ int hf_fsck_repair(struct hf_segment *seg, const struct hf_owner *own, const str
     rc = alone(seg, own, err);
     if (rc == HF_OK) {
         rc = hf_fsck_open(&fsck) ? repair_alone(&fsck, repair, own->ref, before == HF_SEGMENT_REPAIR)
-                                 : hf_error_set(err, HF_ESYS, "no memory");
+                                 : HF_ESYS;
+        if (rc == HF_ESYS) {
+            (void)hf_error_set(
+                err, rc, "there is not enough memory to check the segment %s: run it where more is free",
+                seg->name);
+        }
         hf_fsck_close(&fsck);
     }
     hf_segment_set_state(seg, state_after(seg, before)); /* E1 */

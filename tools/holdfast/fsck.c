@@ -8,9 +8,9 @@
 #include "persist/store.h"
 #include "shm/clock.h"
 #include "tools/holdfast/command.h"
+#include "tools/holdfast/json_out.h"
 
 #include <inttypes.h>
-#include <jansson.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -40,56 +40,55 @@ struct told {
     bool repair;
     bool json;
     uint32_t wait_ms;
+    struct hf_json_out out;
+    bool failed; /* something could not be written */
 };
 
 /* ---- what is found --------------------------------------------------------------------------------------------- */
 
-static void put_number(json_t *object, const char *key, uint32_t number)
+static void put_number(struct hf_json_out *out, const char *key, uint32_t number)
 {
     if (number != HF_SHM_NONE) {
-        (void)json_object_set_new(object, key, json_integer(number));
+        hf_json_out_amount(out, key, number);
     }
 }
 
-static void print_json(const struct hf_fsck_item *item, const char *where)
+static void print_json(struct told *told, const struct hf_fsck_item *item, const char *where)
 {
-    json_t *object = json_pack("{s:s, s:s, s:s, s:s}", "severity", hf_fsck_severity_name(item->severity),
-                               "kind", hf_fsck_kind_name(item->kind), "where", where, "text", item->text);
+    struct hf_json_out *out = &told->out;
 
-    if (object == NULL) {
-        return;
-    }
-    put_number(object, "tenant", item->tenant);
-    put_number(object, "row", item->row);
-    put_number(object, "window_id", item->window_id);
-    put_number(object, "slot", item->slot);
-    put_number(object, "chunk", item->chunk);
-    put_number(object, "index", item->idx);
+    hf_json_out_begin(out);
+    hf_json_out_text(out, "severity", hf_fsck_severity_name(item->severity));
+    hf_json_out_text(out, "kind", hf_fsck_kind_name(item->kind));
+    hf_json_out_text(out, "where", where);
+    hf_json_out_text(out, "text", item->text);
+    put_number(out, "tenant", item->tenant);
+    put_number(out, "row", item->row);
+    put_number(out, "window_id", item->window_id);
+    put_number(out, "slot", item->slot);
+    put_number(out, "chunk", item->chunk);
+    put_number(out, "index", item->idx);
     if (item->window != HF_SHM_NONE) {
-        (void)json_object_set_new(object, "window",
-                                  json_string(hf_window_name((enum hf_window)item->window)));
+        hf_json_out_text(out, "window", hf_window_name((enum hf_window)item->window));
     }
     if (item->dimension != HF_SHM_NONE) {
-        (void)json_object_set_new(object, "dimension",
-                                  json_string(hf_dimension_name((enum hf_dimension)item->dimension)));
+        hf_json_out_text(out, "dimension", hf_dimension_name((enum hf_dimension)item->dimension));
     }
     if (item->has_numbers && item->expected <= INT64_MAX && item->found <= INT64_MAX) {
-        (void)json_object_set_new(object, "expected", json_integer((json_int_t)item->expected));
-        (void)json_object_set_new(object, "found", json_integer((json_int_t)item->found));
+        hf_json_out_amount(out, "expected", item->expected);
+        hf_json_out_amount(out, "found", item->found);
     }
-    (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-    (void)putchar('\n');
-    json_decref(object);
+    told->failed = hf_json_out_line(out, stdout) != 0 || told->failed;
 }
 
 static void print_item(void *ctx, const struct hf_segment *seg, const struct hf_fsck_item *item)
 {
-    const struct told *told = ctx;
+    struct told *told = ctx;
     char where[400];
 
     (void)hf_fsck_where(seg, item, where, sizeof(where));
     if (told->json) {
-        print_json(item, where);
+        print_json(told, item, where);
         return;
     }
     (void)printf("%-7s %-14s %s%s", hf_fsck_severity_name(item->severity), hf_fsck_kind_name(item->kind),
@@ -102,19 +101,27 @@ static void print_item(void *ctx, const struct hf_segment *seg, const struct hf_
     (void)printf("%s\n", item->text);
 }
 
-static void print_result(const struct told *told, const struct hf_fsck_result *result)
+static void total_json(struct told *told, const struct hf_fsck_result *result)
+{
+    struct hf_json_out *out = &told->out;
+
+    hf_json_out_begin(out);
+    hf_json_out_text(out, "severity", "total");
+    hf_json_out_amount(out, "damage", result->damage);
+    hf_json_out_amount(out, "notes", result->notes);
+    hf_json_out_amount(out, "mended", result->mended);
+    hf_json_out_amount(out, "tenants", result->tenants);
+    hf_json_out_amount(out, "sums_proved", result->sums_proved);
+    hf_json_out_amount(out, "sums_not_checked", result->sums_busy);
+    hf_json_out_amount(out, "buckets", result->buckets);
+    hf_json_out_amount(out, "slots_in_use", result->slots_checked);
+    told->failed = hf_json_out_line(out, stdout) != 0 || told->failed;
+}
+
+static void print_result(struct told *told, const struct hf_fsck_result *result)
 {
     if (told->json) {
-        json_t *object =
-            json_pack("{s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:I, s:I}", "severity", "total", "damage",
-                      (int)result->damage, "notes", (int)result->notes, "mended", (int)result->mended,
-                      "tenants", (int)result->tenants, "sums_proved", (int)result->sums_proved,
-                      "sums_not_checked", (int)result->sums_busy, "buckets", (json_int_t)result->buckets,
-                      "slots_in_use", (json_int_t)result->slots_checked);
-
-        (void)json_dumpf(object, stdout, JSON_COMPACT | JSON_PRESERVE_ORDER);
-        (void)putchar('\n');
-        json_decref(object);
+        total_json(told, result);
         return;
     }
     (void)printf(
@@ -217,13 +224,20 @@ static void read_charges(const struct told *told, struct charges *charges, struc
 
 /* ---- commands ------------------------------------------------------------------------------------------------ */
 
-static int finish(const struct told *told, int rc, const struct hf_fsck_result *result,
-                  const struct hf_error *err)
+static int finish(struct told *told, int rc, const struct hf_fsck_result *result, const struct hf_error *err)
 {
     if (rc != HF_OK) {
-        return hf_command_fail("fsck", HF_EXIT_USAGE, "%s", err->text[0] != '\0' ? err->text : "no memory");
+        return hf_command_fail(
+            "fsck", HF_EXIT_USAGE, "%s",
+            err->text[0] != '\0'
+                ? err->text
+                : "there is not enough memory to check this segment: run it where more is free");
     }
     print_result(told, result);
+    hf_json_out_free(&told->out);
+    if (told->failed || fflush(stdout) != 0) {
+        return hf_command_fail("fsck", HF_EXIT_USAGE, "the findings could not be written");
+    }
     return result->damage == 0 ? HF_EXIT_OK : HF_EXIT_FAILED;
 }
 
