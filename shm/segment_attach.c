@@ -159,8 +159,9 @@ static int read_header(int fd, const char *path, const struct stat *st, struct h
     if (cnt != (ssize_t)sizeof *header)
         return hf_error_set(
             err, HF_ECORRUPT,
-            "%s has %lld bytes, less than the header of a segment; remove it and start the daemon", path,
-            (long long)cnt);
+            "%s has %lld bytes, less than the header of a segment: is that the right name? If it was one once, start "
+            "the daemon, which makes it again from the store",
+            path, (long long)cnt);
     code = check_build(path, header, err);
     if (code != HF_OK)
         return code;

@@ -54,6 +54,24 @@ sed 's/currency: EUR/curency: EUR/; s/cap_micros: 1000/cap_micros: 0/; s/window:
 : >"$folder/in"
 reserve='{"op":"reserve","id":"a","tenant":"t","team":"u","key":"k","capability":"c","cost_micros":700}'
 
+# ---- options, the same for every command
+for command in run check status usage store recover replay trace-gen fsck verify; do
+    expect 2 "$holdfast" $command --frob
+    silent
+    warns "holdfast $command: unknown option --frob"
+    warns "Try \`holdfast $command --help\`"
+done
+expect 2 "$holdfast" fsck --segment
+warns 'holdfast fsck: option --segment needs a value'
+expect 2 "$holdfast" verify --json=1
+warns 'holdfast verify: option --json=1 takes no value'
+
+# ---- what is no segment
+echo 'somebody else needs this' >"$folder/foreign"
+chmod 0600 "$folder/foreign"
+expect 2 "$holdfast" fsck --segment "$folder/foreign"
+warns 'is that the right name'
+
 # ---- the command itself
 expect 2 "$holdfast"
 silent

@@ -15,7 +15,7 @@ enum hf_exit {
     HF_EXIT_USAGE = 2   /* it could not start: arguments, policy, segment or store */
 };
 
-/* One long option of a command: for getopt_long with hf_command_start(). */
+/* Options that every command has: the help, and the end of the list. */
 #define HF_OPTION_HELP                 \
     {                                  \
         "help", no_argument, NULL, 'h' \
@@ -34,6 +34,10 @@ int hf_cmd_fsck(int argc, char **argv);
 int hf_cmd_verify(int argc, char **argv);
 int hf_cmd_recover(int argc, char **argv);
 int hf_cmd_replay(int argc, char **argv);
+
+/* The next option as getopt_long gives it (optind = 0 before the first), -1 at the end, '?' for one that is not there or lacks its
+ * value: that has been said. */
+int hf_command_option(const char *name, int argc, char **argv, const struct option *options);
 
 /* Says `holdfast NAME: ` and the message on standard error, and where to read on; returns HF_EXIT_USAGE. */
 int hf_command_misuse(const char *name, const char *format, ...) __attribute__((format(printf, 2, 3)));

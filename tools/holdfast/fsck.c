@@ -326,7 +326,7 @@ int hf_cmd_fsck(int argc, char **argv)
     int option = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("fsck", argc, argv, options)) != -1) {
         if (option == 'h') {
             (void)fputs(help, stdout);
             return HF_EXIT_OK;

@@ -404,7 +404,7 @@ int hf_cmd_recover(int argc, char **argv)
     int option = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("recover", argc, argv, options)) != -1) {
         int status = read_option(&told, option);
 
         if (status != HF_EXIT_OK) {

@@ -181,15 +181,14 @@ static int read_arguments(int argc, char **argv, struct hf_replay_options *optio
                                           HF_OPTION_HELP,
                                           HF_OPTION_END};
     int option;
-    opterr = 0;
     optind = 1;
-    while ((option = getopt_long(argc, argv, "", table, NULL)) != -1) {
+    while ((option = hf_command_option("replay", argc, argv, table)) != -1) {
         if (option == 'h') {
             (void)fputs(help, stdout);
             return -1;
         }
         if (option == '?') {
-            return hf_command_misuse("replay", "unknown option or missing value: %s", argv[optind - 1]);
+            return HF_EXIT_USAGE;
         }
         int status = take_option(options, option, optarg);
         if (status != 0) {

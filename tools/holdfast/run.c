@@ -91,7 +91,7 @@ static int read_arguments(int argc, char **argv, struct hf_run_options *told)
     int option = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("run", argc, argv, options)) != -1) {
         switch (option) {
         case 'p':
             told->policy = optarg;

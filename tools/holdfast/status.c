@@ -194,7 +194,7 @@ int hf_cmd_status(int argc, char **argv)
     int option = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("status", argc, argv, options)) != -1) {
         switch (option) {
         case 's':
             name = optarg;

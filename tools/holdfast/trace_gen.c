@@ -1,9 +1,10 @@
 #include "tools/holdfast/trace_gen.h"
 
+#include "tools/holdfast/command.h"
+
 #include "tools/common/trace_gen.h"
 
 #include <errno.h>
-#include <getopt.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -52,7 +53,7 @@ int hf_cmd_trace_gen(int argc, char **argv)
     int option = 0, rc = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("trace-gen", argc, argv, options)) != -1) {
         if (option == 'h') {
             print_help(stdout);
             return 0;

@@ -80,7 +80,7 @@ int hf_cmd_usage(int argc, char **argv)
     int option = 0, result = 0, status = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("usage", argc, argv, options)) != -1) {
         if (option == 'h') {
             (void)fputs(help, stdout);
             return HF_EXIT_OK;

@@ -309,7 +309,7 @@ int hf_cmd_verify(int argc, char **argv)
     int option = 0;
 
     optind = 0;
-    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+    while ((option = hf_command_option("verify", argc, argv, options)) != -1) {
         int status = read_option(&look, option);
 
         if (status != HF_EXIT_OK) {
