@@ -576,6 +576,25 @@ static void another_build_or_boot_is_refused(void **state)
     hf_segment_detach(&seg);
 }
 
+/* However short, a file of somebody else is no damaged segment: the daemon would put a new one in its place. */
+static void a_short_foreign_file_is_no_segment(void **state)
+{
+    static const char *const contents[] = {"x", "precious", "holdfast is mentioned in here, as it happens"};
+    struct place *place = *state;
+
+    for (size_t i = 0; i < sizeof(contents) / sizeof(contents[0]); i++) {
+        int fd = open(place->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+
+        assert_true(fd >= 0);
+        assert_int_equal(write(fd, contents[i], strlen(contents[i])), (ssize_t)strlen(contents[i]));
+        assert_int_equal(close(fd), 0);
+        if (i < 2)
+            refused(place->path, HF_EBUILD, "no segment of holdfast", place->path);
+        else
+            refused(place->path, HF_ECORRUPT, "was cut", place->path); /* it begins as one does */
+    }
+}
+
 static void a_cut_file_is_refused(void **state)
 {
     struct place *place = *state;
@@ -743,6 +762,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_lock_file_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(only_the_trusted_are_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(another_build_or_boot_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_short_foreign_file_is_no_segment, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cut_file_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(each_region_is_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(random_headers_never_lead_outside, setup, teardown),
