@@ -9,26 +9,16 @@
 #include <unistd.h>
 
 /* Magic, version, fingerprint. */
-/* Somebody else's file, however short, is never taken for a damaged segment: the daemon would put a new one in its place. An empty
- * one may be either, and holds nothing. bytes of the header are there. */
-static int check_magic(const char *path, const struct hf_shm_header *header, size_t bytes,
-                       struct hf_error *err)
-{
-    static const uint64_t magic = HF_SHM_MAGIC;
-
-    if (memcmp(&header->hdr_magic, &magic, bytes < sizeof magic ? bytes : sizeof magic) == 0)
-        return HF_OK;
-    return hf_error_set(
-        err, HF_EBUILD,
-        "%s is no segment of holdfast (it starts with %016llx, not %016llx): is that the right name? Remove it if "
-        "nobody needs it, and start the daemon",
-        path, (unsigned long long)header->hdr_magic, (unsigned long long)HF_SHM_MAGIC);
-}
-
 static int check_build(const char *path, const struct hf_shm_header *header, struct hf_error *err)
 {
     uint64_t ours = hf_layout_fingerprint();
 
+    if (header->hdr_magic != HF_SHM_MAGIC)
+        return hf_error_set(
+            err, HF_EBUILD,
+            "%s is no segment of holdfast (it starts with %016llx, not %016llx); remove it if nobody "
+            "needs it, and start the daemon",
+            path, (unsigned long long)header->hdr_magic, (unsigned long long)HF_SHM_MAGIC);
     if (header->hdr_version != HF_SHM_VERSION)
         return hf_error_set(
             err, HF_EBUILD,
@@ -161,20 +151,16 @@ static int check_regions(const char *path, const struct hf_shm_header *header, s
 static int read_header(int fd, const char *path, const struct stat *st, struct hf_shm_header *header,
                        struct hf_error *err)
 {
-    ssize_t cnt;
+    ssize_t cnt = pread(fd, header, sizeof *header, 0);
     int code;
 
-    memset(header, 0, sizeof *header);
-    cnt = pread(fd, header, sizeof *header, 0);
     if (cnt < 0)
         return hf_error_set(err, HF_ESYS, "cannot read the segment %s: %s", path, strerror(errno));
-    code = check_magic(path, header, (size_t)cnt, err);
-    if (code != HF_OK)
-        return code;
     if (cnt != (ssize_t)sizeof *header)
         return hf_error_set(
             err, HF_ECORRUPT,
-            "the segment %s has %lld bytes, less than its header: it was cut; stop its users, remove it and start the daemon",
+            "%s has %lld bytes, less than the header of a segment: is that the right name? If it was one, stop its users, "
+            "remove it and start the daemon",
             path, (long long)cnt);
     code = check_build(path, header, err);
     if (code != HF_OK)

@@ -308,6 +308,26 @@ static int become_maker(struct hf_segment *seg, mode_t mode, gid_t group, uint64
     return HF_OK;
 }
 
+/* Somebody else's file is never replaced, however it came to that name: a mistyped one, say. An empty one may be anybody's, and
+ * holds nothing; one that cannot be read is told by who attaches. */
+static int check_content(const char *path, struct hf_error *err)
+{
+    static const uint64_t magic = HF_SHM_MAGIC;
+    char bytes[sizeof magic];
+    int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    ssize_t cnt = fd >= 0 ? pread(fd, bytes, sizeof bytes, 0) : 0;
+
+    if (fd >= 0)
+        (void)close(fd);
+    if (cnt <= 0 || memcmp(bytes, &magic, (size_t)cnt) == 0)
+        return HF_OK;
+    return hf_error_set(
+        err, HF_EFOREIGN,
+        "%s is no segment of holdfast, and is not replaced by one: is that the right name? Remove it if "
+        "nobody needs it, and start the daemon",
+        path);
+}
+
 int hf_segment_create(const char *name, const struct hf_segment_plan *plan, struct hf_segment *seg,
                       struct hf_error *err)
 {
@@ -344,6 +364,8 @@ int hf_segment_create(const char *name, const struct hf_segment_plan *plan, stru
     /* What stands at the path now will be replaced at most by who may have made it. */
     if (lstat(seg->path, &st) == 0)
         code = hf_segment_check_file(seg->path, &st, "segment", err);
+    if (code == HF_OK)
+        code = check_content(seg->path, err);
     if (code == HF_OK)
         code = become_maker(seg, mode, plan->group, &lock_ino, err);
     if (code == HF_OK) {

@@ -576,23 +576,31 @@ static void another_build_or_boot_is_refused(void **state)
     hf_segment_detach(&seg);
 }
 
-/* However short, a file of somebody else is no damaged segment: the daemon would put a new one in its place. */
-static void a_short_foreign_file_is_no_segment(void **state)
+/* A file of somebody else, however short, is not replaced: the daemon puts a new segment in the place of a damaged one. */
+static void a_foreign_file_is_not_replaced(void **state)
 {
-    static const char *const contents[] = {"x", "precious", "holdfast is mentioned in here, as it happens"};
+    static const char *const contents[] = {"x", "precious",
+                                           "something else, and somewhat longer than a magic number"};
     struct place *place = *state;
+    const struct hf_segment_plan plan = plan_of(256);
+    struct hf_segment seg;
+    struct hf_error err;
 
     for (size_t i = 0; i < sizeof(contents) / sizeof(contents[0]); i++) {
-        int fd = open(place->path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+        char there[128] = "";
+        int fd = open(place->path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 
         assert_true(fd >= 0);
         assert_int_equal(write(fd, contents[i], strlen(contents[i])), (ssize_t)strlen(contents[i]));
+        assert_int_equal(hf_segment_create(place->path, &plan, &seg, &err), HF_EFOREIGN);
+        assert_non_null(strstr(err.text, "is that the right name"));
+        assert_true(pread(fd, there, sizeof(there) - 1, 0) > 0);
+        assert_string_equal(there, contents[i]);
         assert_int_equal(close(fd), 0);
-        if (i < 2)
-            refused(place->path, HF_EBUILD, "no segment of holdfast", place->path);
-        else
-            refused(place->path, HF_ECORRUPT, "was cut", place->path); /* it begins as one does */
     }
+    assert_int_equal(truncate(place->path, 0), 0);
+    assert_int_equal(hf_segment_create(place->path, &plan, &seg, &err), HF_OK);
+    hf_segment_detach(&seg);
 }
 
 static void a_cut_file_is_refused(void **state)
@@ -762,7 +770,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(another_lock_file_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(only_the_trusted_are_believed, setup, teardown),
         cmocka_unit_test_setup_teardown(another_build_or_boot_is_refused, setup, teardown),
-        cmocka_unit_test_setup_teardown(a_short_foreign_file_is_no_segment, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_foreign_file_is_not_replaced, setup, teardown),
         cmocka_unit_test_setup_teardown(a_cut_file_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(each_region_is_checked, setup, teardown),
         cmocka_unit_test_setup_teardown(random_headers_never_lead_outside, setup, teardown),
