@@ -59,6 +59,9 @@ static void reservation(struct hf_receipt *row, const struct hf_history *history
     (void)hf_name_set(&row->price_revision, "1", 1);
     (void)hf_name_set(&row->currency, "EUR", 3);
     (void)hf_name_set(&row->model_asked, "m", 1);
+    row->limits[hf_receipt_bucket(HF_LAYER_TEAM, HF_WINDOW_MONTH, HF_DIM_COST)] = UINT64_C(40000000000);
+    row->limits[hf_receipt_bucket(HF_LAYER_TENANT, HF_WINDOW_MONTH, HF_DIM_COST)] = UINT64_C(100000000000);
+    row->limits[hf_receipt_bucket(HF_LAYER_TEAM, HF_WINDOW_MINUTE, HF_DIM_TOKENS)] = UINT64_C(90000000);
 }
 
 static void settlement(struct hf_receipt *row, const struct hf_history *history, uint64_t pair,

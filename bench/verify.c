@@ -4,6 +4,7 @@
  *
  * Without HOLDFAST_TEST_PG it measures SQLite alone, where a SELECT of all columns stands for COPY. */
 #include "persist/verify.h"
+#include "bench/history.h"
 #include "persist/digest.h"
 
 #include <inttypes.h>
@@ -19,11 +20,19 @@
 #define TEXTS      1024U
 #define ROUNDS_MAX 99U
 #define GOAL       0.60
-#define NOW_MS     UINT64_C(1790000000000)
+#define START_MS   UINT64_C(1788220800000) /* 2026-09-01T00:00:00Z */
+#define SEGMENT    "bench"
 
 static char *texts[TEXTS];
 static size_t text_lens[TEXTS];
+static size_t texts_cnt;
 static uint64_t sink; /* so that no digest is left out */
+
+/* Texts on their way out of a store. */
+struct texts {
+    struct hf_digest *digest;
+    size_t cnt;
+};
 
 _Noreturn static void die(const char *what, const char *why)
 {
@@ -41,151 +50,43 @@ static double now_s(void)
 
 /* ---- the rows ------------------------------------------------------------------------------------------------------- */
 
-static void name(struct hf_name *to, const char *text)
+static int keep_text(void *ctx, const struct hf_receipt *row)
 {
-    if (!hf_name_set(to, text, strlen(text))) {
-        die("a name", text);
+    struct texts *kept = ctx;
+    const char *text;
+
+    if (!hf_digest_canonical(kept->digest, SEGMENT, row, &text, &text_lens[kept->cnt])) {
+        die("a canonical text", "no memory");
     }
-}
-
-static void family(struct hf_receipt *row, enum hf_receipt_kind kind, uint64_t n)
-{
-    char id[40];
-
-    hf_receipt_init(row, kind);
-    (void)snprintf(id, sizeof(id), "%016" PRIx64 "-%08" PRIx64, n * UINT64_C(0x9E3779B97F4A7C15), n);
-    name(&row->id, id);
-    name(&row->tenant, "echo");
-    name(&row->team, "content");
-    name(&row->capability, "summary");
-    name(&row->model, "mock-large-2026");
-    row->made_ms = row->window_ms = NOW_MS + n / 10;
-    row->expires_at_ms = row->made_ms + 300000;
-    row->admission = HF_ADMISSION_ALLOW;
-    row->on_expiry = HF_ON_EXPIRY_RELEASE;
-    row->on_overage = HF_ON_OVERAGE_RECORD;
-    row->dispatched = 0;
-    row->hold_tokens = 900 + n % 1000;
-    row->hold_cost_micros = 6200 + n % 5000;
-    row->bucket_mask = UINT64_C(1) << hf_receipt_bucket(HF_LAYER_TEAM, HF_WINDOW_MONTH, HF_DIM_COST) |
-                       UINT64_C(1) << hf_receipt_bucket(HF_LAYER_TENANT, HF_WINDOW_MONTH, HF_DIM_COST) |
-                       UINT64_C(1) << hf_receipt_bucket(HF_LAYER_TEAM, HF_WINDOW_MINUTE, HF_DIM_TOKENS);
-}
-
-static void reservation(struct hf_receipt *row, uint64_t n)
-{
-    family(row, HF_RECEIPT_RESERVATION, n);
-    row->held_invocations = 1;
-    row->held_tokens = (int64_t)row->hold_tokens;
-    row->held_cost_micros = (int64_t)row->hold_cost_micros;
-    row->form = HF_FORM_MODEL;
-    row->basis = HF_BASIS_ESTIMATE;
-    row->input_tokens = 500;
-    row->max_output_tokens = 400 + n % 1000;
-    row->input_micros_per_mtok = 1000000;
-    row->output_micros_per_mtok = 2000000;
-    row->policy_revision = 1;
-    name(&row->price_revision, "2026-11");
-    name(&row->currency, "CNY");
-    row->limits[hf_receipt_bucket(HF_LAYER_TEAM, HF_WINDOW_MONTH, HF_DIM_COST)] = 40000000000;
-    row->limits[hf_receipt_bucket(HF_LAYER_TENANT, HF_WINDOW_MONTH, HF_DIM_COST)] = 100000000000;
-    row->limits[hf_receipt_bucket(HF_LAYER_TEAM, HF_WINDOW_MINUTE, HF_DIM_TOKENS)] = 90000000;
-}
-
-static void settlement(struct hf_receipt *row, uint64_t n)
-{
-    family(row, HF_RECEIPT_SETTLEMENT, n);
-    row->held_invocations = -1;
-    row->held_tokens = -(int64_t)row->hold_tokens;
-    row->held_cost_micros = -(int64_t)row->hold_cost_micros;
-    row->charged_invocations = 1;
-    row->charged_tokens = 800;
-    row->charged_cost_micros = 4100;
-    row->usage_known = 1;
-    row->usage_input_tokens = 500;
-    row->usage_output_tokens = 300;
-    row->usage_cost_micros = 4100;
-    row->cost_source = HF_COST_PROVIDER;
-    row->actual_tokens = 800;
-    row->actual_cost_micros = 4100;
-    row->released_tokens = row->hold_tokens - 800;
-    row->released_cost_micros = row->hold_cost_micros - 4100;
-    row->overage_tokens = 0;
-    row->overage_cost_micros = 0;
-    row->outcome = HF_OUTCOME_SUCCESS;
-    row->quota_exceeded = 0;
-    row->late = 0;
-}
-
-/* Half a batch of reservations, half of the settlements of those some batches before. */
-static void make_rows(struct hf_receipt *rows, uint64_t batch)
-{
-    const uint64_t half = BATCH_ROWS / 2;
-
-    for (uint64_t i = 0; i < half; i++) {
-        uint64_t n = batch * half + i;
-
-        reservation(&rows[2 * i], n);
-        if (n < 3 * half) {
-            reservation(&rows[2 * i + 1], n + UINT64_C(1000000000));
-        } else {
-            settlement(&rows[2 * i + 1], n - 3 * half);
-        }
+    texts[kept->cnt] = malloc(text_lens[kept->cnt]);
+    if (texts[kept->cnt] == NULL) {
+        die("a canonical text", "no memory");
     }
-}
-
-static void keep_texts(const struct hf_receipt *rows)
-{
-    struct hf_digest *digest = hf_digest_new();
-
-    for (size_t i = 0; i < TEXTS; i++) {
-        const char *text;
-
-        if (digest == NULL || !hf_digest_canonical(digest, "bench", &rows[i], &text, &text_lens[i])) {
-            die("a canonical text", "no memory");
-        }
-        texts[i] = malloc(text_lens[i]);
-        if (texts[i] == NULL) {
-            die("a canonical text", "no memory");
-        }
-        memcpy(texts[i], text, text_lens[i]);
-    }
-    hf_digest_free(digest);
+    memcpy(texts[kept->cnt], text, text_lens[kept->cnt]);
+    kept->cnt++;
+    return 0;
 }
 
 static void fill(const char *url, uint64_t rows_cnt)
 {
     const struct hf_store_options options = {.durability = HF_STORE_OFF, .statement_timeout_ms = 600000};
-    struct hf_receipt *rows = calloc(BATCH_ROWS, sizeof(*rows));
-    struct hf_store_batch batch = {.epoch = 1};
+    const struct hf_history history = {
+        .rows = rows_cnt, .open = 100, .start_ms = START_MS, .teams = 100, .batch_rows = BATCH_ROWS};
+    struct texts kept = {.digest = hf_digest_new()};
     struct hf_store_error error = {""};
     struct hf_store *store = NULL;
-    uint64_t seq = 1;
+    struct hf_history_done done;
 
-    if (rows == NULL || hf_store_init(url, &options, &error) != HF_STORE_OK ||
+    if (kept.digest == NULL || hf_store_init(url, &options, &error) != HF_STORE_OK ||
         hf_store_open(url, &options, &store, &error) != HF_STORE_OK ||
-        hf_store_lock(store, "bench", &error) != HF_STORE_OK) {
-        die("making a store", error.text);
+        hf_store_lock(store, SEGMENT, &error) != HF_STORE_OK ||
+        hf_history_fill(store, &history, &done, &error) != HF_STORE_OK ||
+        hf_store_rows(store, SEGMENT, 1, TEXTS, keep_text, &kept, &error) != HF_STORE_OK || kept.cnt == 0) {
+        die("filling a store", error.text);
     }
-    for (uint64_t b = 0; b * BATCH_ROWS < rows_cnt; b++) {
-        uint8_t before[HF_DIGEST_BYTES];
-
-        make_rows(rows, b);
-        memcpy(before, batch.digest, HF_DIGEST_BYTES);
-        batch =
-            (struct hf_store_batch){.number = b + 1, .epoch = 1, .first_seq = seq, .committed_ms = NOW_MS};
-        memcpy(batch.before, before, HF_DIGEST_BYTES);
-        for (size_t i = 0; i < BATCH_ROWS; i++) {
-            rows[i].epoch = 1;
-            rows[i].seq = seq++;
-        }
-        if (hf_store_commit(store, &batch, rows, BATCH_ROWS, NULL, &error) != HF_STORE_OK) {
-            die("filling a store", error.text);
-        }
-    }
-    keep_texts(rows);
+    texts_cnt = kept.cnt;
+    hf_digest_free(kept.digest);
     hf_store_close(store);
-    free(rows);
 }
 
 /* ---- what is measured ----------------------------------------------------------------------------------------------- */
@@ -194,7 +95,7 @@ static void one_digest(struct hf_digest *digest, uint64_t row)
 {
     uint8_t out[HF_DIGEST_BYTES];
 
-    if (!hf_digest_bytes(digest, texts[row % TEXTS], text_lens[row % TEXTS], out)) {
+    if (!hf_digest_bytes(digest, texts[row % texts_cnt], text_lens[row % texts_cnt], out)) {
         die("a digest", "libcrypto failed");
     }
     sink += out[0];
@@ -211,7 +112,7 @@ static double copy_postgres(const char *url, uint64_t *rows_cnt)
     result = PQexec(conn, "SET statement_timeout = 0");
     PQclear(result);
     began = now_s();
-    result = PQexec(conn, "COPY holdfast.receipt TO STDOUT (FORMAT binary)");
+    result = PQexec(conn, "COPY (SELECT * FROM holdfast.receipt) TO STDOUT (FORMAT binary)");
     if (PQresultStatus(result) != PGRES_COPY_OUT || digest == NULL) {
         die("COPY", PQerrorMessage(conn));
     }
