@@ -156,6 +156,12 @@ enum hf_store_status hf_postgres_scan(struct hf_store *store, const char *sql, c
     if (len < 0 || (size_t)len >= sizeof(copy) || scan.cnt > COLUMNS_MAX) {
         return hf_store_fail(error, HF_STORE_INVALID, "a statement that is too long");
     }
+    /* Rows come from an index that has them in order. A planner without statistics would rather sort them, on disk if they are many:
+     * a quarter of the time of a walk. */
+    status = hf_pg_command(store, "SET LOCAL enable_sort = off", "reading receipts", error);
+    if (status != HF_STORE_OK) {
+        return status;
+    }
     if (PQsendQuery(conn, copy) == 0 || !hf_pg_flush(store)) {
         return hf_pg_judge(store, NULL, "reading receipts", error).status;
     }

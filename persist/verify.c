@@ -75,32 +75,53 @@ static enum hf_store_status no_memory(struct hf_verify *v)
 
 /* ---- what a walk needs ---------------------------------------------------------------------------------------------- */
 
-/* The letters of scan: the batch that put a row aside, then its fields. */
-static char *make_types(void)
+static char letter_of(size_t field)
 {
-    size_t cnt = hf_receipt_fields();
-    char *types = calloc(cnt + 2, 1);
-
-    if (types == NULL) {
-        return NULL;
+    switch (hf_receipt_field(field)->type) {
+    case HF_FIELD_NUMBER:
+    case HF_FIELD_SIGNED:
+        return 'i';
+    case HF_FIELD_FLAG:
+    case HF_FIELD_TRI:
+        return 'b';
+    default:
+        return 't';
     }
-    types[0] = 'i';
-    for (size_t i = 0; i < cnt; i++) {
-        switch (hf_receipt_field(i)->type) {
-        case HF_FIELD_NUMBER:
-        case HF_FIELD_SIGNED:
-            types[i + 1] = 'i';
-            break;
-        case HF_FIELD_FLAG:
-        case HF_FIELD_TRI:
-            types[i + 1] = 'b';
-            break;
-        default:
-            types[i + 1] = 't';
-            break;
+}
+
+/* Fields in the order in which PostgreSQL's tables have their columns: numbers, flags, texts, digests. */
+static void put_in_order(size_t *order)
+{
+    size_t at = 0;
+
+    for (unsigned group = 0; group < 4; group++) {
+        for (size_t i = 0; i < hf_receipt_fields(); i++) {
+            bool digest = hf_receipt_field(i)->type == HF_FIELD_DIGEST;
+
+            if ((letter_of(i) == "ibtt"[group]) && digest == (group == 3)) {
+                order[at++] = i;
+            }
         }
     }
-    return types;
+}
+
+/* What scan is told of the columns: a number of the table's, then the fields in their order. */
+static bool make_columns(struct hf_verify *v)
+{
+    size_t cnt = hf_receipt_fields();
+
+    v->order = calloc(cnt, sizeof(*v->order));
+    v->types = calloc(cnt + 2, 1);
+    v->fields = calloc(cnt, sizeof(*v->fields));
+    if (v->order == NULL || v->types == NULL || v->fields == NULL) {
+        return false;
+    }
+    put_in_order(v->order);
+    v->types[0] = 'i';
+    for (size_t i = 0; i < cnt; i++) {
+        v->types[i + 1] = letter_of(v->order[i]);
+    }
+    return true;
 }
 
 static bool make(struct hf_verify *v)
@@ -110,12 +131,11 @@ static bool make(struct hf_verify *v)
     look_up_places(&v->places);
     v->canonical = hf_canonical_new();
     v->family = hf_family_new(REMEMBERED);
-    v->types = make_types();
     v->open.stored = calloc(HF_STORE_ROWS_MAX, HF_DIGEST_BYTES);
     v->open.again = calloc(HF_STORE_ROWS_MAX, HF_DIGEST_BYTES);
     v->heads_found = calloc(heads, sizeof(*v->heads_found));
     v->heads_differ = calloc(heads, sizeof(*v->heads_differ));
-    return v->canonical != NULL && v->family != NULL && v->types != NULL && v->open.stored != NULL &&
+    return make_columns(v) && v->canonical != NULL && v->family != NULL && v->open.stored != NULL &&
            v->open.again != NULL && v->heads_found != NULL && v->heads_differ != NULL;
 }
 
@@ -134,6 +154,8 @@ static void unmake(struct hf_verify *v)
     free(v->open.stored);
     free(v->open.again);
     free(v->types);
+    free(v->order);
+    free(v->fields);
     hf_family_free(v->family);
     hf_canonical_free(v->canonical);
 }

@@ -483,14 +483,13 @@ static bool twice(struct hf_verify *v, int64_t seq, int64_t aside)
     return false;
 }
 
-static enum hf_store_status add_to_batch(struct hf_verify *v, const struct hf_column *columns, int64_t seq,
+static enum hf_store_status add_to_batch(struct hf_verify *v, int64_t aside, int64_t seq,
                                          const uint8_t again[HF_DIGEST_BYTES], bool changed)
 {
     const struct hf_verify_places *places = &v->places;
-    const struct hf_column *fields = columns + 1;
+    const struct hf_column *fields = v->fields;
     const struct hf_column *digest = &fields[places->digest];
     struct hf_verify_open *open = &v->open;
-    int64_t aside = columns[0].integer;
 
     if (open->rows_cnt > 0 && seq == open->last_seq && !twice(v, seq, aside)) {
         return HF_STORE_OK;
@@ -534,16 +533,21 @@ enum hf_store_status hf_verify_row(void *ctx, const struct hf_column *columns, u
 {
     struct hf_verify *v = ctx;
     const struct hf_verify_places *places = &v->places;
-    const struct hf_column *fields = columns + 1;
+    const struct hf_column *fields = v->fields;
     const struct hf_column *digest = &fields[places->digest];
-    int64_t seq = fields[places->seq].integer;
+    int64_t aside = v->any_aside ? columns[0].integer : 0;
+    int64_t seq;
     uint8_t again[HF_DIGEST_BYTES];
     const char *text;
     size_t len;
     bool changed;
-    enum hf_store_status status = hf_verify_until(v, seq);
+    enum hf_store_status status;
 
-    (void)cnt;
+    for (size_t i = 0; i + 1 < cnt; i++) {
+        v->fields[v->order[i]] = columns[i + 1];
+    }
+    seq = fields[places->seq].integer;
+    status = hf_verify_until(v, seq);
     if (status != HF_STORE_OK) {
         return status;
     }
@@ -555,13 +559,13 @@ enum hf_store_status hf_verify_row(void *ctx, const struct hf_column *columns, u
     v->rows_cnt++;
     v->rows_changed_cnt += changed;
     v->report->receipts_cnt++;
-    v->report->aside_cnt += columns[0].integer != 0;
+    v->report->aside_cnt += aside != 0;
     if (v->open.batch == NULL || seq < v->open.batch->from) {
         add_stray(v, seq, changed);
         status = hf_verify_refer(v, fields, seq, 0);
     } else {
         hf_verify_stray_end(v);
-        status = add_to_batch(v, columns, seq, again, changed);
+        status = add_to_batch(v, aside, seq, again, changed);
         if (status == HF_STORE_OK) {
             status = hf_verify_refer(v, fields, seq, v->open.batch->number);
         }

@@ -68,7 +68,9 @@ struct hf_verify {
     struct hf_store_error *error;
     struct hf_canonical *canonical;
     struct hf_family *family;
-    char *types; /* of the columns of a row, for scan */
+    size_t *order;            /* fields in the order in which they are read */
+    char *types;              /* of the columns of a row, for scan */
+    struct hf_column *fields; /* of the row that comes by, in the order of fields */
 
     /* All segments: names by number. */
     struct hf_verify_name *names;
@@ -85,6 +87,7 @@ struct hf_verify {
     uint64_t links_broken_cnt;
     uint64_t findings_before;    /* findings_cnt when it began */
     int64_t held_invocations;    /* sum */
+    bool any_aside;              /* rows of it are in the table of conflicts */
     unsigned searches_left;      /* for the column of a changed row: each costs some 100 ms at most */
     struct hf_verify_batch prev; /* number 0: none */
     uint8_t prev_again[HF_DIGEST_BYTES];
@@ -130,7 +133,7 @@ bool hf_verify_digest(struct hf_verify *v, const struct hf_verify_batch *batch, 
 /* Says from where to where its rows are expected; next may be NULL. It comes after v->prev or after `before`. */
 enum hf_store_status hf_verify_plan(struct hf_verify *v, const struct hf_verify_batch *before,
                                     struct hf_verify_batch *batch, const struct hf_verify_batch *next);
-/* A row: columns[0] is the batch that put it aside or 0, then its fields. */
+/* A row: columns[0] is the batch that put it aside or 0 (not so without v->any_aside), then its fields in v->order. */
 enum hf_store_status hf_verify_row(void *ctx, const struct hf_column *columns, unsigned cnt);
 /* Ends the batches of the page whose rows are over, up to (not including) seq. */
 enum hf_store_status hf_verify_until(struct hf_verify *v, int64_t seq);
