@@ -1,6 +1,6 @@
 /* 100,000 reserve+settle pairs between two markers, for strace to look at; counts the allocations between them
  * itself, those inside of the C library too. bench/no_syscall_no_malloc runs it. */
-#include "bench/shim.h"
+#include "bench/worker.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -59,19 +59,19 @@ void free(void *memory)
 }
 /* NOLINTEND(readability-inconsistent-declaration-parameter-name) */
 
-static int pairs(struct hf_bench *bench, enum hf_bench_how how, uint32_t cnt)
+static int pairs(struct hf_world *world, struct hf_worker *worker, enum hf_worker_how how, uint32_t cnt)
 {
     while (cnt > 0) {
         uint32_t batch = cnt < BATCH ? cnt : BATCH;
-        hf_bench_new_ids(bench, batch);
-        if (hf_bench_refusals(bench, 1) != 0) { /* its id is used again: a refused one is not kept */
+        hf_worker_prepare(worker, batch);
+        if (hf_worker_refusals(worker, 1) != 0) { /* its id is used again: a refused one is not kept */
             return -1;
         }
-        int rc = hf_bench_pairs(bench, how, batch);
+        int rc = hf_worker_pairs(worker, how, batch);
         if (rc != 0) {
             return rc;
         }
-        if (hf_bench_drain(bench) != batch) {
+        if (hf_world_drain(world, 0) != batch) {
             return -2;
         }
         cnt -= batch;
@@ -89,20 +89,23 @@ static void marker(const char *text)
 
 int main(int argc, char **argv)
 {
+    const struct hf_world_plan plan = {.tenants = 1, .k = 2, .slots = SLOTS, .workers = 1, .refusals = 1};
+    const struct hf_worker_plan work = {.batch = BATCH, .tenants = HF_WORKER_ONE};
     char error[512] = "";
-    enum hf_bench_how how = argc > 1 && strcmp(argv[1], "names") == 0 ? HF_BENCH_NAMES : HF_BENCH_RESOLVED;
+    enum hf_worker_how how = argc > 1 && strcmp(argv[1], "names") == 0 ? HF_WORKER_NAMES : HF_WORKER_RESOLVED;
     uint32_t cnt = argc > 2 ? (uint32_t)strtoul(argv[2], NULL, 10) : PAIRS;
-    struct hf_bench *bench = hf_bench_open(SLOTS, error, sizeof(error));
+    struct hf_world *world = hf_world_make(&plan, error, sizeof(error));
+    struct hf_worker *worker = world == NULL ? NULL : hf_worker_join(world, &work, error, sizeof(error));
 
-    if (bench == NULL) {
+    if (worker == NULL) {
         (void)fprintf(stderr, "steady: %s\n", error);
         return 2;
     }
-    int rc = pairs(bench, how, 4 * BATCH);
+    int rc = pairs(world, worker, how, 4 * BATCH);
     uint64_t before = allocations;
     marker("steady: begin\n");
     if (rc == 0) {
-        rc = pairs(bench, how, cnt);
+        rc = pairs(world, worker, how, cnt);
     }
     marker("steady: end\n");
     uint64_t between = allocations - before;
@@ -110,9 +113,10 @@ int main(int argc, char **argv)
         (void)fprintf(stderr, "steady: a pair or its drain answered %d\n", rc);
         return 2;
     }
-    uint64_t mismatches = hf_bench_mismatches(bench);
+    uint64_t mismatches = hf_world_mismatches(world);
     (void)printf("steady: %u pairs, %llu allocations, %llu mismatches\n", cnt, (unsigned long long)between,
                  (unsigned long long)mismatches);
-    hf_bench_close(bench);
+    hf_worker_leave(worker);
+    hf_world_free(world);
     return between == 0 && mismatches == 0 ? 0 : 1;
 }

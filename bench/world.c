@@ -194,11 +194,6 @@ void hf_world_free(struct hf_world *world)
 
 /* ---- looking ------------------------------------------------------------------------------------------------------------ */
 
-const struct hf_world_plan *hf_world_plan(const struct hf_world *world)
-{
-    return &world->plan;
-}
-
 void hf_world_tenant(uint32_t tenant, char name[HF_WORLD_TENANT_BYTES])
 {
     (void)snprintf(name, HF_WORLD_TENANT_BYTES, "tenant-%06u", tenant % (TENANTS_MAX + 1U));

@@ -44,7 +44,6 @@ struct hf_world *hf_world_make(const struct hf_world_plan *plan, char *error, si
 /* By the process that made it, with all workers gone. NULL is nothing to do. */
 void hf_world_free(struct hf_world *world);
 
-const struct hf_world_plan *hf_world_plan(const struct hf_world *world);
 /* Name of a tenant, 0 .. tenants - 1. */
 void hf_world_tenant(uint32_t tenant, char name[HF_WORLD_TENANT_BYTES]);
 /* Bytes of the segment, all and without its slots and id index. */
