@@ -42,10 +42,33 @@ static void name_of(unsigned round, char name[32])
     (void)snprintf(name, 32, "bench-%d-%u", (int)getpid(), round);
 }
 
+/* Where the time of a commit goes, between the points that a store calls out for tests. */
+struct phases {
+    double before; /* the moment of the last point */
+    double find;   /* chain, fence and digests */
+    double write;  /* rows */
+};
+
+static void at_point(void *ctx, const char *point, int fd)
+{
+    struct phases *phases = ctx;
+    double now = now_s();
+
+    (void)fd;
+    if (strcmp(point, "rows") == 0) {
+        phases->find += now - phases->before;
+    } else if (strcmp(point, "before-commit") == 0) {
+        phases->write += now - phases->before;
+    }
+    phases->before = now;
+}
+
 /* One round of the product under a segment name of its own: seconds in commits. */
 static double product(const char *url, uint64_t rows, unsigned round, uint32_t batch_rows)
 {
-    const struct hf_store_options options = {.statement_timeout_ms = 600000};
+    struct phases phases = {0};
+    const struct hf_store_options options = {
+        .statement_timeout_ms = 600000, .fault = at_point, .fault_ctx = &phases};
     const struct hf_history history = {.rows = rows,
                                        .open = 100,
                                        .start_ms = START_MS,
@@ -64,6 +87,9 @@ static double product(const char *url, uint64_t rows, unsigned round, uint32_t b
         die(url, error.text);
     }
     hf_store_close(store);
+    (void)printf("  us a row: chain, fence and digests %.2f, rows %.2f, the rest %.2f\n",
+                 phases.find * 1e6 / (double)rows, phases.write * 1e6 / (double)rows,
+                 (done.commit_s - phases.find - phases.write) * 1e6 / (double)rows);
     return done.commit_s;
 }
 

@@ -98,7 +98,7 @@ enum hf_store_status hf_postgres_schema(struct hf_store *store, hf_schema_fn *fn
 enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
                                         struct hf_store_error *error);
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,
-                                        struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
+                                        struct hf_store_rows *rows, struct hf_store_report *report,
                                         struct hf_store_error *error);
 
 #endif

@@ -228,18 +228,32 @@ static bool send_buffer(struct hf_store *store)
     return sent == 1;
 }
 
+struct insertion {
+    struct hf_store *store;
+    uint64_t batch_number;
+    struct hf_store_rows *rows;
+    struct hf_store_report *report;
+    struct hf_store_error *error;
+};
+
 enum sent {
     SENT,
     SENT_LOST,
     SENT_NOMEM
 };
 
-static enum sent send_rows(struct hf_store *store, const struct hf_receipt *rows, size_t cnt,
-                           uint64_t batch_number, const char *refusal)
+/* A run of rows of an insertion. */
+struct run {
+    size_t from;
+    size_t cnt;
+    const char *refusal; /* not NULL: into the table of conflicts */
+};
+
+static enum sent send_rows(const struct insertion *in, const struct run *run)
 {
     static const char header[] =
         "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0"; /* with the last \0 of the literal: 19 bytes */
-    struct hf_postgres *pg = hf_postgres_of(store);
+    struct hf_postgres *pg = hf_postgres_of(in->store);
 
     pg->buffer_len = 0;
     if (!room(pg, CHUNK_BYTES)) {
@@ -247,11 +261,12 @@ static enum sent send_rows(struct hf_store *store, const struct hf_receipt *rows
     }
     memcpy(pg->buffer, header, 19);
     pg->buffer_len = 19;
-    for (size_t i = 0; i < cnt; i++) {
-        if (!put_row(store, &rows[i], batch_number, refusal)) {
+    for (size_t i = run->from; i < run->from + run->cnt; i++) {
+        if (!hf_store_complete(in->rows, i + 1) ||
+            !put_row(in->store, &in->rows->list[i], in->batch_number, run->refusal)) {
             return SENT_NOMEM;
         }
-        if (pg->buffer_len >= CHUNK_BYTES && !send_buffer(store)) {
+        if (pg->buffer_len >= CHUNK_BYTES && !send_buffer(in->store)) {
             return SENT_LOST;
         }
     }
@@ -260,21 +275,21 @@ static enum sent send_rows(struct hf_store *store, const struct hf_receipt *rows
     }
     pg->buffer[pg->buffer_len++] = (char)0xff;
     pg->buffer[pg->buffer_len++] = (char)0xff;
-    return send_buffer(store) ? SENT : SENT_LOST;
+    return send_buffer(in->store) ? SENT : SENT_LOST;
 }
 
 /* COPY of some rows. On a fault of the data outcome.row_fault, and the transaction waits for ROLLBACK TO. */
-static struct hf_pg_outcome copy_rows(struct hf_store *store, const struct hf_receipt *rows, size_t cnt,
-                                      uint64_t batch_number, const char *refusal,
+static struct hf_pg_outcome copy_rows(const struct insertion *in, const struct run *run,
                                       struct hf_store_error *error)
 {
+    struct hf_store *store = in->store;
     struct hf_postgres *pg = hf_postgres_of(store);
     char sql[SQL_BYTES];
     struct hf_pg_outcome outcome;
     enum sent sent;
     PGresult *result;
 
-    copy_statement(sql, refusal != NULL);
+    copy_statement(sql, run->refusal != NULL);
     if (PQsendQuery(pg->conn, sql) == 0 || !hf_pg_flush(store)) {
         return hf_pg_judge(store, NULL, "inserting receipts", error);
     }
@@ -285,7 +300,7 @@ static struct hf_pg_outcome copy_rows(struct hf_store *store, const struct hf_re
         hf_pg_drain(store);
         return outcome;
     }
-    sent = send_rows(store, rows, cnt, batch_number, refusal);
+    sent = send_rows(in, run);
     while (sent != SENT_LOST) {
         int ended = PQputCopyEnd(pg->conn, sent == SENT_NOMEM ? "no memory" : NULL);
 
@@ -308,22 +323,16 @@ static struct hf_pg_outcome copy_rows(struct hf_store *store, const struct hf_re
 
 /* ---- refused rows --------------------------------------------------------------------------------------------------- */
 
-struct insertion {
-    struct hf_store *store;
-    uint64_t batch_number;
-    struct hf_store_report *report;
-    struct hf_store_error *error;
-};
-
-static enum hf_store_status put_aside(const struct insertion *in, struct hf_receipt *row, const char *refusal)
+static enum hf_store_status put_aside(const struct insertion *in, size_t i, const char *refusal)
 {
-    struct hf_pg_outcome outcome = copy_rows(in->store, row, 1, in->batch_number, refusal, in->error);
+    const struct run run = {.from = i, .cnt = 1, .refusal = refusal};
+    struct hf_pg_outcome outcome = copy_rows(in, &run, in->error);
 
     if (outcome.status != HF_STORE_OK) {
         return outcome.status;
     }
     in->store->has_aside = true;
-    row->fate = HF_FATE_ASIDE;
+    in->rows->list[i].fate = HF_FATE_ASIDE;
     if (in->report->aside_cnt++ == 0) {
         snprintf(in->report->aside_reason, sizeof(in->report->aside_reason), "%s", refusal);
     }
@@ -332,8 +341,9 @@ static enum hf_store_status put_aside(const struct insertion *in, struct hf_rece
 
 /* Inserts rows; those that are refused are found by halving. Depth: the logarithm of cnt. */
 /* NOLINTNEXTLINE(misc-no-recursion): bounded as said */
-static enum hf_store_status insert_some(const struct insertion *in, struct hf_receipt *rows, size_t cnt)
+static enum hf_store_status insert_some(const struct insertion *in, size_t from, size_t cnt)
 {
+    const struct run run = {.from = from, .cnt = cnt};
     struct hf_store_error refusal = {""};
     enum hf_store_status status = hf_pg_command(in->store, "SAVEPOINT rows", "a savepoint", in->error);
     struct hf_pg_outcome outcome;
@@ -341,10 +351,12 @@ static enum hf_store_status insert_some(const struct insertion *in, struct hf_re
     if (status != HF_STORE_OK) {
         return status;
     }
-    outcome = copy_rows(in->store, rows, cnt, in->batch_number, NULL, &refusal);
+    outcome = copy_rows(in, &run, &refusal);
     if (outcome.status == HF_STORE_OK) {
-        for (size_t i = 0; i < cnt; i++) {
-            rows[i].fate = rows[i].fate == HF_FATE_NONE ? HF_FATE_STORED : rows[i].fate;
+        for (size_t i = from; i < from + cnt; i++) {
+            struct hf_receipt *row = &in->rows->list[i];
+
+            row->fate = row->fate == HF_FATE_NONE ? HF_FATE_STORED : row->fate;
         }
         return hf_pg_command(in->store, "RELEASE SAVEPOINT rows", "a savepoint", in->error);
     }
@@ -357,10 +369,10 @@ static enum hf_store_status insert_some(const struct insertion *in, struct hf_re
         return status;
     }
     if (cnt == 1) {
-        return put_aside(in, rows, refusal.text);
+        return put_aside(in, from, refusal.text);
     }
-    status = insert_some(in, rows, cnt / 2);
-    return status == HF_STORE_OK ? insert_some(in, rows + cnt / 2, cnt - cnt / 2) : status;
+    status = insert_some(in, from, cnt / 2);
+    return status == HF_STORE_OK ? insert_some(in, from + cnt / 2, cnt - cnt / 2) : status;
 }
 
 /* ---- partitions ----------------------------------------------------------------------------------------------------- */
@@ -407,23 +419,24 @@ static enum hf_store_status ensure_partitions(struct hf_store *store, int64_t se
 }
 
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,
-                                        struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
+                                        struct hf_store_rows *rows, struct hf_store_report *report,
                                         struct hf_store_error *error)
 {
-    struct insertion in = {.store = store, .batch_number = batch->number, .report = report, .error = error};
+    struct insertion in = {
+        .store = store, .batch_number = batch->number, .rows = rows, .report = report, .error = error};
     enum hf_store_status status =
-        ensure_partitions(store, (int64_t)batch->first_seq, (int64_t)(batch->first_seq + cnt), error);
+        ensure_partitions(store, (int64_t)batch->first_seq, (int64_t)(batch->first_seq + rows->cnt), error);
 
-    for (size_t from = 0; from < cnt && status == HF_STORE_OK;) {
+    for (size_t from = 0; from < rows->cnt && status == HF_STORE_OK;) {
         size_t until = from;
 
-        while (until < cnt && !rows[until].escaped) {
+        while (until < rows->cnt && !rows->list[until].escaped) {
             until++;
         }
         if (until > from) {
-            status = insert_some(&in, rows + from, until - from);
+            status = insert_some(&in, from, until - from);
         } else {
-            status = put_aside(&in, &rows[until++], hf_escape_reason);
+            status = put_aside(&in, until++, hf_escape_reason);
         }
         from = until;
     }

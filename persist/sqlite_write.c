@@ -202,7 +202,7 @@ static enum hf_store_status put_aside(struct hf_store *store, const struct hf_st
 }
 
 enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_store_batch *batch,
-                                      struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
+                                      struct hf_store_rows *rows, struct hf_store_report *report,
                                       struct hf_store_error *error)
 {
     struct hf_sqlite *sqlite = hf_sqlite_of(store);
@@ -211,16 +211,22 @@ enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_st
     if (sqlite->insert == NULL) {
         status = prepare_insert(store, false, &sqlite->insert, error);
     }
-    for (size_t i = 0; i < cnt && status == HF_STORE_OK; i++) {
-        int rc =
-            rows[i].escaped ? SQLITE_OK : insert_row(store, sqlite->insert, &rows[i], batch->number, NULL);
+    for (size_t i = 0; i < rows->cnt && status == HF_STORE_OK; i++) {
+        struct hf_receipt *row = &rows->list[i];
+        int rc = SQLITE_OK;
 
-        if (rows[i].escaped) {
-            status = put_aside(store, batch, &rows[i], hf_escape_reason, report, error);
+        if (!hf_store_complete(rows, i + 1)) {
+            return hf_store_no_digest(error);
+        }
+        if (!row->escaped) {
+            rc = insert_row(store, sqlite->insert, row, batch->number, NULL);
+        }
+        if (row->escaped) {
+            status = put_aside(store, batch, row, hf_escape_reason, report, error);
         } else if (rc == SQLITE_OK) {
-            rows[i].fate = rows[i].fate == HF_FATE_NONE ? HF_FATE_STORED : rows[i].fate;
+            row->fate = row->fate == HF_FATE_NONE ? HF_FATE_STORED : row->fate;
         } else if (refused(rc)) {
-            status = put_aside(store, batch, &rows[i], sqlite3_errmsg(sqlite->db), report, error);
+            status = put_aside(store, batch, row, sqlite3_errmsg(sqlite->db), report, error);
         } else {
             status = hf_sqlite_fail(store, rc, "inserting a receipt", error);
         }

@@ -204,9 +204,9 @@ static void refer(struct attempt *a, size_t i)
 
 /* ---- digests ------------------------------------------------------------------------------------------------------- */
 
-static enum hf_store_status digest_failed(struct attempt *a)
+enum hf_store_status hf_store_no_digest(struct hf_store_error *error)
 {
-    return hf_store_fail(a->error, HF_STORE_NOMEM,
+    return hf_store_fail(error, HF_STORE_NOMEM,
                          "the digests of a batch failed: no memory, or libcrypto failed");
 }
 
@@ -233,17 +233,18 @@ static bool digest_batch(struct attempt *a, uint64_t committed_ms, uint8_t out[H
     return hf_digest_batch_end(a->store->digest, out);
 }
 
-static enum hf_store_status digest_rows(struct attempt *a, bool refer_first)
+static bool digest_row(struct attempt *a, size_t i)
 {
-    for (size_t i = 0; i < a->rows_cnt; i++) {
-        if (refer_first) {
-            refer(a, i);
-        }
-        if (!hf_digest_receipt(a->store->digest, a->store->segment.bytes, &a->rows[i], a->rows[i].digest)) {
-            return digest_failed(a);
-        }
-    }
-    return HF_STORE_OK;
+    return hf_digest_receipt(a->store->digest, a->store->segment.bytes, &a->rows[i], a->rows[i].digest);
+}
+
+/* hf_store_rows.complete */
+static bool complete(void *ctx, size_t i)
+{
+    struct attempt *a = ctx;
+
+    refer(a, i);
+    return digest_row(a, i);
 }
 
 /* ---- the number is there already ----------------------------------------------------------------------------------- */
@@ -297,11 +298,11 @@ static enum hf_store_status already_or_taken(struct attempt *a)
             "SELECT seq, conflict, reservation_seq, reservation_digest, aside FROM every_receipt "
             "WHERE segment_id = $1 AND seq >= $2 AND seq < $3",
             params, 3, take_over, a, a->error);
-        if (status == HF_STORE_OK) {
-            status = digest_rows(a, false);
+        for (size_t i = 0; i < a->rows_cnt && status == HF_STORE_OK; i++) {
+            status = digest_row(a, i) ? HF_STORE_OK : hf_store_no_digest(a->error);
         }
         if (status == HF_STORE_OK && !digest_batch(a, there.committed_ms, digest)) {
-            status = digest_failed(a);
+            status = hf_store_no_digest(a->error);
         }
         if (status == HF_STORE_OK && memcmp(digest, there.digest, HF_DIGEST_BYTES) == 0) {
             *a->batch = there;
@@ -395,15 +396,14 @@ static enum hf_store_status write_rows(struct attempt *a, uint64_t before_ms)
         status = ops->lookup(a->store, a->lookups, a->lookups_cnt, a->error);
     }
     if (status == HF_STORE_OK) {
-        status = digest_rows(a, true);
-    }
-    if (status == HF_STORE_OK) {
+        struct hf_store_rows rows = {.list = a->rows, .cnt = a->rows_cnt, .complete = complete, .ctx = a};
+
         fault(a, "rows");
         a->batch->rows_cnt = a->rows_cnt;
-        status = ops->insert(a->store, a->batch, a->rows, a->rows_cnt, a->report, a->error);
+        status = ops->insert(a->store, a->batch, &rows, a->report, a->error);
     }
     if (status == HF_STORE_OK && !digest_batch(a, a->batch->committed_ms, a->batch->digest)) {
-        status = digest_failed(a);
+        status = hf_store_no_digest(a->error);
     }
     return status == HF_STORE_OK ? insert_batch(a) : status;
 }

@@ -47,6 +47,16 @@ struct hf_lookup {
     uint8_t digest[HF_DIGEST_BYTES];
 };
 
+/* The rows of a batch. Their references and digests are made as they are read, in order: a server writes the first rows while the
+ * last ones are being digested. */
+struct hf_store_rows {
+    struct hf_receipt *list;
+    size_t cnt;
+    size_t complete_cnt; /* so many are complete, the first ones */
+    bool (*complete)(void *ctx, size_t i);
+    void *ctx;
+};
+
 struct hf_store_ops {
     const char *name;
     /* True when the URL is one of this store. */
@@ -94,13 +104,25 @@ struct hf_store_ops {
                                    struct hf_store_error *error);
     /* Inserts the rows; sets their fate to STORED or ASIDE; counts and explains in report. */
     enum hf_store_status (*insert)(struct hf_store *store, const struct hf_store_batch *batch,
-                                   struct hf_receipt *rows, size_t cnt, struct hf_store_report *report,
+                                   struct hf_store_rows *rows, struct hf_store_report *report,
                                    struct hf_store_error *error);
     /* UNKNOWN when the answer was lost. */
     enum hf_store_status (*commit)(struct hf_store *store, struct hf_store_error *error);
     /* Also after a failure, and when nothing was begun. */
     void (*rollback)(struct hf_store *store);
 };
+
+/* Makes rows before `until` complete. False: no memory, or libcrypto failed. */
+static inline bool hf_store_complete(struct hf_store_rows *rows, size_t until)
+{
+    while (rows->complete_cnt < until) {
+        if (!rows->complete(rows->ctx, rows->complete_cnt)) {
+            return false;
+        }
+        rows->complete_cnt++;
+    }
+    return true;
+}
 
 /* A driver's handle begins with this. */
 struct hf_store {
@@ -121,6 +143,9 @@ extern const struct hf_store_ops hf_postgres_ops;
 /* Writes a sentence and returns status. error may be NULL. */
 enum hf_store_status hf_store_fail(struct hf_store_error *error, enum hf_store_status status,
                                    const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* NOMEM, for the digests of a batch. */
+enum hf_store_status hf_store_no_digest(struct hf_store_error *error);
 
 /* A hf_columns_fn for a query of one integer, into an int64_t. */
 enum hf_store_status hf_store_one_integer(void *ctx, const struct hf_column *columns, unsigned cnt);
