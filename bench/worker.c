@@ -162,3 +162,21 @@ void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt)
                                  : (uint32_t)((next_random(worker) >> 32) * worker->tenants_cnt >> 32);
     }
 }
+
+void hf_worker_shuffle(struct hf_worker *worker, uint32_t cnt)
+{
+    for (uint32_t i = cnt; i > 1; i--) {
+        uint32_t other = (uint32_t)((next_random(worker) >> 32) * i >> 32);
+        char id[HF_WORKER_ID_BYTES];
+        uint64_t hold = worker->holds[other];
+        uint32_t tenant = worker->tenants[other];
+
+        memcpy(id, worker->ids[other], sizeof(id));
+        memcpy(worker->ids[other], worker->ids[i - 1], sizeof(id));
+        memcpy(worker->ids[i - 1], id, sizeof(id));
+        worker->holds[other] = worker->holds[i - 1];
+        worker->holds[i - 1] = hold;
+        worker->tenants[other] = worker->tenants[i - 1];
+        worker->tenants[i - 1] = tenant;
+    }
+}

@@ -40,6 +40,9 @@ size_t hf_worker_path_bytes(void);
 /* New ids and tenants for the next cnt reservations: a gateway has its request's id already. */
 void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt);
 
+/* Puts the first cnt reservations prepared, or made, into random order. */
+void hf_worker_shuffle(struct hf_worker *worker, uint32_t cnt);
+
 /* Loops over the reservations prepared, from the first. 0, or the first result that was not what the loop is for. */
 
 /* Names and tokens: a resolved path for each reserve and its token for the closing; or the four names in each reserve, and the
