@@ -531,6 +531,10 @@ const struct hf_store_ops hf_postgres_ops = {
     .begin = postgres_begin,
     .lookup = hf_postgres_lookup,
     .insert = hf_postgres_insert,
+    .partitions = "SELECT name, first, next FROM partition ORDER BY first",
+    .retention = hf_postgres_retention,
+    .idle = hf_postgres_idle,
+    .take_away = hf_postgres_take_away,
     .commit = postgres_commit,
     .rollback = postgres_rollback,
 };

@@ -278,6 +278,9 @@ static enum hf_store_status take_role(struct hf_store *store, struct hf_store_er
     struct hf_pg_outcome outcome;
     PGresult *result;
 
+    if (store->options.role == HF_STORE_OWNER) {
+        return HF_STORE_OK;
+    }
     if (PQsendQuery(hf_postgres_of(store)->conn, sql) == 0 || !hf_pg_flush(store)) {
         return hf_pg_judge(store, NULL, "taking a role", error).status;
     }

@@ -101,4 +101,11 @@ enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_
                                         struct hf_store_rows *rows, struct hf_store_report *report,
                                         struct hf_store_error *error);
 
+/* ---- postgres_prune.c ---- */
+enum hf_store_status hf_postgres_retention(struct hf_store *store, struct hf_store_error *error);
+enum hf_store_status hf_postgres_idle(struct hf_store *store, const char *segment, bool *idle,
+                                      struct hf_store_error *error);
+enum hf_store_status hf_postgres_take_away(struct hf_store *store, const char *partition, int64_t segment_id,
+                                           int64_t next_seq, struct hf_store_error *error);
+
 #endif

@@ -279,10 +279,11 @@ static bool epoch_details(const struct hf_recover_options *options, const struct
     (void)snprintf(details, DETAIL_BYTES,
                    "{\"epoch_before\":%" PRIu64 ",\"open\":%" PRIu64 ",\"open_tokens\":%" PRIu64
                    ",\"open_cost_micros\":%" PRIu64 ",\"closed_known\":%" PRIu64 ",\"late_known\":%" PRIu64
-                   ",\"conflicts\":%" PRIu64 ",\"credits\":%" PRIu64
+                   ",\"conflicts\":%" PRIu64 ",\"credits\":%" PRIu64 ",\"late_horizon_ms\":%" PRIu64
                    ",\"policy_sha256\":\"%s\",\"maker\":\"%s\"}",
                    report->head.last.epoch, found->open_cnt, found->open_tokens, found->open_cost_micros,
-                   found->closed_cnt, found->late_cnt, found->conflicts_cnt, found->credits_cnt, hex, maker);
+                   found->closed_cnt, found->late_cnt, found->conflicts_cnt, found->credits_cnt,
+                   seg->late_horizon_ms, hex, maker);
     return true;
 }
 

@@ -231,7 +231,7 @@ static enum hf_store_status settings(struct hf_store *store, bool create, struct
     if (status == HF_STORE_OK && create) {
         status = run(store, "PRAGMA journal_mode = WAL", "setting up", error);
     }
-    if (status == HF_STORE_OK && store->options.role == HF_STORE_WRITER) {
+    if (status == HF_STORE_OK && store->options.role != HF_STORE_READER) {
         status = run(store, synchronous[store->options.durability], "setting up", error);
     }
     return status;
@@ -460,6 +460,9 @@ const struct hf_store_ops hf_sqlite_ops = {
     .begin = hf_sqlite_begin,
     .lookup = hf_sqlite_lookup,
     .insert = hf_sqlite_insert,
+    .retention = hf_sqlite_retention,
+    .idle = hf_sqlite_idle,
+    .take_away = hf_sqlite_take_away,
     .commit = hf_sqlite_commit,
     .rollback = hf_sqlite_rollback,
 };

@@ -46,4 +46,11 @@ enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_st
 enum hf_store_status hf_sqlite_commit(struct hf_store *store, struct hf_store_error *error);
 void hf_sqlite_rollback(struct hf_store *store);
 
+/* ---- sqlite_prune.c ---- */
+enum hf_store_status hf_sqlite_retention(struct hf_store *store, struct hf_store_error *error);
+enum hf_store_status hf_sqlite_idle(struct hf_store *store, const char *segment, bool *idle,
+                                    struct hf_store_error *error);
+enum hf_store_status hf_sqlite_take_away(struct hf_store *store, const char *partition, int64_t segment_id,
+                                         int64_t next_seq, struct hf_store_error *error);
+
 #endif

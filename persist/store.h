@@ -49,6 +49,7 @@ const char *hf_store_status_name(enum hf_store_status status);
 
 enum hf_store_role {
     HF_STORE_WRITER, /* PostgreSQL: SET ROLE holdfast_runtime where the user may */
+    HF_STORE_OWNER,  /* keeps the rights of the user of the URL: for retention. SQLite: a writer */
     HF_STORE_READER /* PostgreSQL: SET ROLE holdfast_reader where the user may, read-only. SQLite: opened read-only */
 };
 
@@ -252,8 +253,9 @@ enum hf_store_status hf_store_credits(struct hf_store *store, const char *segmen
 /* For verification: counts and sums over everything of a segment name, rows put aside included. */
 struct hf_store_totals {
     uint64_t batches_cnt;
-    uint64_t batch_rows_cnt; /* as the batches say; equals receipts_cnt when nothing is missing */
+    uint64_t batch_rows_cnt; /* as the batches say; receipts_cnt + pruned_cnt when nothing is missing */
     uint64_t receipts_cnt;
+    uint64_t pruned_cnt; /* that retention took away, as its records say */
     uint64_t kinds_cnt[HF_RECEIPT_KIND_CNT];
     uint64_t conflicts_cnt; /* rows with conflict = true */
     uint64_t aside_cnt;     /* rows in the table of conflicts */

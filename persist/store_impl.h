@@ -106,6 +106,16 @@ struct hf_store_ops {
     enum hf_store_status (*insert)(struct hf_store *store, const struct hf_store_batch *batch,
                                    struct hf_store_rows *rows, struct hf_store_report *report,
                                    struct hf_store_error *error);
+    /* Retention, inside a transaction. Which tables receipts are in, a query for name, first and next number; NULL: one. */
+    const char *partitions;
+    /* Keeps out who prunes as well, RETRY; REFUSED to who is not the owner. */
+    enum hf_store_status (*retention)(struct hf_store *store, struct hf_store_error *error);
+    /* True: nobody writes under this name, and nobody can before the transaction ends. */
+    enum hf_store_status (*idle)(struct hf_store *store, const char *segment, bool *idle,
+                                 struct hf_store_error *error);
+    /* Takes away the partition of that name or, without partitions, the segment's receipts before next_seq. */
+    enum hf_store_status (*take_away)(struct hf_store *store, const char *partition, int64_t segment_id,
+                                      int64_t next_seq, struct hf_store_error *error);
     /* UNKNOWN when the answer was lost. */
     enum hf_store_status (*commit)(struct hf_store *store, struct hf_store_error *error);
     /* Also after a failure, and when nothing was begun. */

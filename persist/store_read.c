@@ -586,5 +586,13 @@ enum hf_store_status hf_store_totals(struct hf_store *store, const char *segment
                                 "WHERE segment_id = $1 GROUP BY kind, conflict, aside ORDER BY kind",
                                 params, 1, read_totals, totals, error);
     }
+    if (status == HF_STORE_OK) {
+        int64_t pruned_cnt = 0;
+
+        status = hf_store_query(
+            store, "SELECT CAST(coalesce(sum(rows_cnt), 0) AS bigint) FROM prune WHERE segment_id = $1",
+            params, 1, hf_store_one_integer, &pruned_cnt, error);
+        totals->pruned_cnt = (uint64_t)pruned_cnt;
+    }
     return status;
 }

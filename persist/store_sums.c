@@ -64,6 +64,25 @@ static enum hf_store_status read_sum(void *ctx, const struct hf_column *columns,
     return reader->sum(reader->ctx, &sum) == 0 ? HF_STORE_OK : hf_store_stopped(reader->error);
 }
 
+/* An instant before a rollup that receipts were pruned by needs these receipts: only a clock that ran back so far shows one. */
+static enum hf_store_status refuse_pruned(struct hf_store *store, int64_t segment_id,
+                                          const struct hf_rollup *rollup, struct hf_store_error *error)
+{
+    struct hf_param param = hf_param_integer(segment_id);
+    int64_t pruned_next = 0;
+    enum hf_store_status status = hf_store_query(
+        store, "SELECT CAST(coalesce(max(next_seq), 0) AS bigint) FROM prune WHERE segment_id = $1", &param,
+        1, hf_store_one_integer, &pruned_next, error);
+
+    if (status == HF_STORE_OK && pruned_next > hf_store_signed(rollup->next_seq)) {
+        return hf_store_fail(error, HF_STORE_REFUSED,
+                             "the clock shows a time whose receipts were pruned from %s: what was used then "
+                             "cannot be told any more. Set the clock of the store's host right",
+                             store->display);
+    }
+    return status;
+}
+
 enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, uint64_t now_ms,
                                    uint32_t windows, hf_store_sum_fn *sum, void *ctx,
                                    struct hf_store_error *error)
@@ -77,6 +96,9 @@ enum hf_store_status hf_store_sums(struct hf_store *store, const char *segment, 
     }
     if (status == HF_STORE_OK) {
         status = hf_rollup_of(store, segment_id, (int64_t)now_ms, &rollup, error);
+    }
+    if (status == HF_STORE_OK) {
+        status = refuse_pruned(store, segment_id, &rollup, error);
     }
     for (unsigned w = 0; w < HF_WINDOW_CNT && status == HF_STORE_OK; w++) {
         struct sum_reader reader = {.sum = sum, .ctx = ctx, .window = (enum hf_window)w, .error = error};

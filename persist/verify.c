@@ -11,8 +11,8 @@
 
 const char *hf_verify_what_name(enum hf_verify_what what)
 {
-    static const char *const names[] = {"changed", "removed", "added",     "batch",  "orphaned",
-                                        "uneven",  "renamed", "truncated", "rollup", "schema"};
+    static const char *const names[] = {"changed", "removed",   "added",  "batch", "orphaned", "uneven",
+                                        "renamed", "truncated", "rollup", "prune", "schema"};
 
     return (unsigned)what < sizeof(names) / sizeof(names[0]) ? names[what] : "?";
 }
@@ -206,6 +206,8 @@ static enum hf_store_status look_for_nameless(struct hf_verify *v)
     static const char *const tables[][2] = {
         {"receipt", "SELECT min(segment_id) FROM receipt WHERE segment_id >= $1"},
         {"conflict", "SELECT min(segment_id) FROM conflict WHERE segment_id >= $1"},
+        {"kept", "SELECT min(segment_id) FROM kept WHERE segment_id >= $1"},
+        {"prune", "SELECT min(segment_id) FROM prune WHERE segment_id >= $1"},
         {"batch", "SELECT min(segment_id) FROM batch WHERE segment_id >= $1"},
     };
 
@@ -254,7 +256,7 @@ static void report_heads(struct hf_verify *v)
         if (head->segment.len == 0 && !v->heads_found[i]) {
             hf_verify_find(
                 v, HF_VERIFY_TRUNCATED, 0, 0, 0, NULL,
-                "no batch has the digest of the head that was kept elsewhere: the chain was cut off or "
+                "nothing has the digest of the head that was kept elsewhere: the chain was cut off or "
                 "written anew");
         } else if (head->segment.len != 0 && !has_name(v, &head->segment) && v->options->segment == NULL) {
             hf_verify_find(v, HF_VERIFY_TRUNCATED, (int64_t)head->number, 0, 0, NULL,
@@ -282,7 +284,10 @@ static enum hf_store_status walk(struct hf_verify *v)
         }
         found = true;
         v->segment = &v->names[i];
-        status = hf_verify_segment(v);
+        status = hf_verify_prunes(v);
+        if (status == HF_STORE_OK) {
+            status = hf_verify_segment(v);
+        }
         if (status == HF_STORE_OK) {
             status = hf_verify_rollups(v);
         }

@@ -23,6 +23,7 @@ enum hf_verify_what {
     HF_VERIFY_RENAMED, /* nothing of a segment holds under its name, and all of its chain does among itself */
     HF_VERIFY_TRUNCATED, /* the head that was kept elsewhere is not in the chain */
     HF_VERIFY_ROLLUP, /* a rollup is not what its digest says, not in its chain, or not what its receipts add up to */
+    HF_VERIFY_PRUNE, /* a record of retention is not what it was, or says what cannot be */
     HF_VERIFY_SCHEMA /* triggers, rights or tables are not those of this build */
 };
 
@@ -71,6 +72,7 @@ struct hf_verify_report {
     uint64_t open_cnt;      /* reservations that are not closed */
     uint64_t conflicts_cnt; /* reservations whose id the store had already */
     uint64_t aside_cnt;     /* rows that the table of receipts refused */
+    uint64_t pruned_cnt;    /* receipts that retention took away, as its records say */
     uint64_t unknown_cnt;   /* rows whose reservation never came to this store */
 };
 

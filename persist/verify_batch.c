@@ -356,7 +356,9 @@ static enum hf_store_status end_batch(struct hf_verify *v)
 
     v->batches_cnt++;
     v->report->batches_cnt++;
-    if (batch->rows_cnt < 1 || batch->rows_cnt > HF_STORE_ROWS_MAX) {
+    if (batch->until <= v->pruned_next) {
+        report_link(v, batch); /* its rows are gone by rule: what it says of itself is all there is */
+    } else if (batch->rows_cnt < 1 || batch->rows_cnt > HF_STORE_ROWS_MAX) {
         hf_verify_find(v, HF_VERIFY_BATCH, batch->number, 0, 0, "rows_cnt",
                        "%" PRId64 " receipts cannot be in one batch", batch->rows_cnt);
     } else if (raised(v, batch)) {
@@ -529,13 +531,37 @@ static void tell_progress(struct hf_verify *v)
     }
 }
 
+/* A row of the range that was pruned: one that was kept, or was put aside once. Its own digest is all that there is to it; that none
+ * was added or removed, the record's digest says. */
+static void look_at_pruned(struct hf_verify *v, int64_t aside, int64_t seq, bool changed)
+{
+    if (aside == 0) {
+        hf_verify_find(v, HF_VERIFY_ADDED, 0, seq, seq, NULL,
+                       "the receipt is there although it was pruned: it was added");
+    } else if (changed) {
+        hf_verify_find(v, HF_VERIFY_CHANGED, 0, seq, seq, NULL,
+                       "the receipt, one that was kept of those pruned, is not what its digest says");
+    }
+}
+
+/* A row beyond what was pruned, in a batch: of the first one there some rows may have gone with a partition, and were kept. */
+static void look_at_kept(struct hf_verify *v, int64_t aside, int64_t seq)
+{
+    if (aside == HF_VERIFY_KEPT && v->open.batch->from != v->pruned_next) {
+        hf_verify_find(
+            v, HF_VERIFY_ADDED, v->open.batch->number, seq, seq, NULL,
+            "the receipt is among those that were kept, although nothing of its batch was pruned: it "
+            "was moved there");
+    }
+}
+
 enum hf_store_status hf_verify_row(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
     struct hf_verify *v = ctx;
     const struct hf_verify_places *places = &v->places;
     const struct hf_column *fields = v->fields;
     const struct hf_column *digest = &fields[places->digest];
-    int64_t aside = v->any_aside ? columns[0].integer : 0;
+    int64_t aside = v->from_told ? columns[0].integer : 0;
     int64_t seq;
     uint8_t again[HF_DIGEST_BYTES];
     const char *text;
@@ -559,13 +585,16 @@ enum hf_store_status hf_verify_row(void *ctx, const struct hf_column *columns, u
     v->rows_cnt++;
     v->rows_changed_cnt += changed;
     v->report->receipts_cnt++;
-    v->report->aside_cnt += aside != 0;
-    if (v->open.batch == NULL || seq < v->open.batch->from) {
+    v->report->aside_cnt += aside > 0;
+    if (seq >= 1 && seq < v->pruned_next) {
+        look_at_pruned(v, aside, seq, changed);
+    } else if (v->open.batch == NULL || seq < v->open.batch->from) {
         add_stray(v, seq, changed);
         status = hf_verify_refer(v, fields, seq, 0);
     } else {
         hf_verify_stray_end(v);
-        status = add_to_batch(v, aside, seq, again, changed);
+        look_at_kept(v, aside, seq);
+        status = add_to_batch(v, aside == HF_VERIFY_KEPT ? 0 : aside, seq, again, changed);
         if (status == HF_STORE_OK) {
             status = hf_verify_refer(v, fields, seq, v->open.batch->number);
         }

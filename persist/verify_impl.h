@@ -27,6 +27,10 @@ struct hf_verify_copy {
     size_t at; /* place in its batch */
 };
 
+/* Where a row of the table `kept` is from, in the column for the batch that put a row aside. */
+#define HF_VERIFY_KEPT     (-1)
+#define HF_VERIFY_KEPT_SQL "CAST(-1 AS bigint)"
+
 #define HF_VERIFY_COPIES_MAX 8 /* of one batch */
 
 /* The batch whose rows come by. */
@@ -88,6 +92,9 @@ struct hf_verify {
     uint64_t findings_before;    /* findings_cnt when it began */
     int64_t held_invocations;    /* sum */
     bool any_aside;              /* rows of it are in the table of conflicts */
+    bool any_kept;               /* rows of it are in the table `kept` */
+    int64_t kept_last;           /* the last of these */
+    bool from_told;              /* columns[0] of the present rows tells where they are from */
     unsigned searches_left;      /* for the column of a changed row: each costs some 100 ms at most */
     struct hf_verify_batch prev; /* number 0: none */
     uint8_t prev_again[HF_DIGEST_BYTES];
@@ -98,6 +105,8 @@ struct hf_verify {
     size_t page_cnt;
     size_t page_more; /* batches that are known after the page */
     size_t page_at;
+
+    int64_t pruned_next; /* receipts before it are gone by rule: records of retention say so; 1: none */
 
     /* Reservations to be asked for, sorted and without doubles once the page is over. */
     int64_t *asked;
@@ -133,7 +142,7 @@ bool hf_verify_digest(struct hf_verify *v, const struct hf_verify_batch *batch, 
 /* Says from where to where its rows are expected; next may be NULL. It comes after v->prev or after `before`. */
 enum hf_store_status hf_verify_plan(struct hf_verify *v, const struct hf_verify_batch *before,
                                     struct hf_verify_batch *batch, const struct hf_verify_batch *next);
-/* A row: columns[0] is the batch that put it aside or 0 (not so without v->any_aside), then its fields in v->order. */
+/* A row: columns[0] is the batch that put it aside, HF_VERIFY_KEPT or 0 (not so without v->from_told), then its fields in v->order. */
 enum hf_store_status hf_verify_row(void *ctx, const struct hf_column *columns, unsigned cnt);
 /* Ends the batches of the page whose rows are over, up to (not including) seq. */
 enum hf_store_status hf_verify_until(struct hf_verify *v, int64_t seq);
@@ -161,6 +170,11 @@ enum hf_store_status hf_verify_ask(struct hf_verify *v);
 
 /* The rollups of v->segment. */
 enum hf_store_status hf_verify_rollups(struct hf_verify *v);
+
+/* ---- verify_prune.c ---- */
+
+/* The records of retention of v->segment, before its walk: sets pruned_next. */
+enum hf_store_status hf_verify_prunes(struct hf_verify *v);
 
 /* ---- verify_schema.c ---- */
 

@@ -104,6 +104,10 @@ enum hf_store_status hf_verify_refer(struct hf_verify *v, const struct hf_column
         return HF_STORE_OK;
     }
     to_row(p, fields, seq, &row);
+    if (!fields[p->reservation_seq].null && row.reservation_seq >= 1 &&
+        row.reservation_seq < v->pruned_next) {
+        return HF_STORE_OK; /* its reservation is gone by rule, and was closed then */
+    }
     v->held_invocations += row.held[HF_DIM_INVOCATIONS];
     v->report->conflicts_cnt += row.reserves && fields[p->conflict].integer != 0;
     if (fields[p->reservation_seq].null) {

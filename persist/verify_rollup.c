@@ -109,7 +109,7 @@ static enum hf_store_status check(struct hf_verify *v, const struct listed *list
                        ", which is not in the chain as it was: readers pass it over",
                        rollup->number, rollup->batch_number);
     }
-    if (status == HF_STORE_OK && v->options->rollups) {
+    if (status == HF_STORE_OK && v->options->rollups && (int64_t)rollup->first_seq >= v->pruned_next) {
         status = add_up(v, rollup, before->number);
     }
     return status;

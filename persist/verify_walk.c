@@ -10,7 +10,7 @@
 #define BATCHES_MAX  4096
 #define PAGE_ROWS    UINT64_C(200000)
 #define SEARCHES_MAX 64
-#define SQL_BYTES    12288
+#define SQL_BYTES    16384
 
 /* The batches that are read but not walked yet. */
 struct batches {
@@ -124,16 +124,24 @@ static enum hf_store_status read_rows(struct hf_verify *v, int64_t from, int64_t
 {
     char sql[SQL_BYTES];
     int64_t segment_id = v->segment->segment_id;
-    size_t len =
-        select_from(v->order, sql, sizeof(sql), "receipt",
-                    v->any_aside ? "CAST(0 AS bigint) AS put_aside" : "segment_id", segment_id, from, last);
+    bool kept = v->any_kept && from <= v->kept_last;
+    size_t len;
+
+    v->from_told = v->any_aside || kept;
+    len = select_from(v->order, sql, sizeof(sql), "receipt",
+                      v->from_told ? "CAST(0 AS bigint) AS put_aside" : "segment_id", segment_id, from, last);
 
     if (v->any_aside) {
         len += (size_t)snprintf(sql + len, sizeof(sql) - len, " UNION ALL ");
         len += select_from(v->order, sql + len, sizeof(sql) - len, "conflict", "batch_number", segment_id,
                            from, last);
     }
-    snprintf(sql + len, sizeof(sql) - len, v->any_aside ? " ORDER BY seq, put_aside" : " ORDER BY seq");
+    if (kept) {
+        len += (size_t)snprintf(sql + len, sizeof(sql) - len, " UNION ALL ");
+        len += select_from(v->order, sql + len, sizeof(sql) - len, "kept", HF_VERIFY_KEPT_SQL, segment_id,
+                           from, last);
+    }
+    snprintf(sql + len, sizeof(sql) - len, v->from_told ? " ORDER BY seq, put_aside" : " ORDER BY seq");
     return v->store->ops->scan(v->store, sql, v->types, hf_verify_row, v, v->error);
 }
 
@@ -245,6 +253,7 @@ enum hf_store_status hf_verify_segment(struct hf_verify *v)
     struct batches *batches = calloc(1, sizeof(*batches));
     int64_t total = 0;
     int64_t aside = 0;
+    int64_t kept = 0;
     enum hf_store_status status;
 
     if (batches == NULL || !hf_canonical_segment(v->canonical, v->segment->bytes, v->segment->len)) {
@@ -263,6 +272,13 @@ enum hf_store_status hf_verify_segment(struct hf_verify *v)
     }
     if (status == HF_STORE_OK) {
         v->any_aside = aside > 0;
+        status = ask_integer(v, "SELECT count(*) FROM kept WHERE segment_id = $1", &kept);
+        v->any_kept = kept > 0;
+    }
+    if (status == HF_STORE_OK && v->any_kept) {
+        status = ask_integer(v, "SELECT max(seq) FROM kept WHERE segment_id = $1", &v->kept_last);
+    }
+    if (status == HF_STORE_OK) {
         status = walk_pages(v, batches);
     }
     if (status == HF_STORE_OK) {

@@ -240,6 +240,13 @@ CREATE TABLE holdfast.conflict (
 );
 CREATE INDEX conflict_id ON holdfast.conflict (segment_id, id, seq) WHERE kind = 'reservation';
 
+-- Of pruned receipts: epochs, policies and credits, and those whose batch has receipts that stay. Only retention adds to it.
+CREATE TABLE holdfast.kept (LIKE holdfast.receipt);
+ALTER TABLE holdfast.kept ADD PRIMARY KEY (segment_id, seq);
+CREATE INDEX kept_id ON holdfast.kept (segment_id, id, seq) WHERE kind = 'reservation';
+CREATE INDEX kept_reservation ON holdfast.kept (segment_id, reservation_seq) WHERE kind <> 'reservation';
+CREATE INDEX kept_rare ON holdfast.kept (segment_id, kind, seq) WHERE kind IN ('epoch', 'policy', 'credit');
+
 -- ---- views: the columns of both tables have the same names --------------------------------------------------------
 
 CREATE VIEW holdfast.every_receipt AS
@@ -271,7 +278,22 @@ SELECT
     credit_window, id, tenant, team, key, capability, model, model_asked, economy_model, price_revision, currency,
     ref, made_by, reason, details, buckets, reservation_digest, digest,
     true AS aside
-FROM holdfast.conflict;
+FROM holdfast.conflict
+UNION ALL
+SELECT
+    segment_id, kind, version, epoch, seq, made_ms, window_ms, expires_at_ms, reservation_seq, held_invocations,
+    held_tokens, held_cost_micros, charged_invocations, charged_tokens, charged_cost_micros, bucket_mask, hold_tokens,
+    hold_cost_micros, extend_calls, input_tokens, max_output_tokens, requested_tokens, requested_cost_micros,
+    economy_tokens, economy_cost_micros, requested_ttl_ms, input_micros_per_mtok, output_micros_per_mtok,
+    cached_input_micros_per_mtok, cache_write_input_micros_per_mtok, model_max_output_tokens, usage_input_tokens,
+    usage_output_tokens, usage_cached_input_tokens, usage_cache_write_input_tokens, usage_cost_micros, actual_tokens,
+    actual_cost_micros, released_tokens, released_cost_micros, overage_tokens, overage_cost_micros, policy_revision,
+    credit_micros, credit_before_micros, credit_after_micros, gap_from_ms, gap_until_ms, conflict, dispatched,
+    usage_known, quota_exceeded, late, admission, form, on_expiry, on_overage, basis, cost_source, outcome,
+    credit_window, id, tenant, team, key, capability, model, model_asked, economy_model, price_revision, currency,
+    ref, made_by, reason, details, buckets, reservation_digest, digest,
+    false AS aside
+FROM holdfast.kept;
 
 -- Which partitions of receipts there are, and the sequence numbers [first, next) of each.
 CREATE VIEW holdfast.partition AS
@@ -349,6 +371,9 @@ ALTER TABLE holdfast.receipt ENABLE ALWAYS TRIGGER append_only; -- also under se
 CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON holdfast.conflict
     FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
 ALTER TABLE holdfast.conflict ENABLE ALWAYS TRIGGER append_only; -- also under session_replication_role = replica
+CREATE TRIGGER append_only BEFORE UPDATE OR DELETE OR TRUNCATE ON holdfast.kept
+    FOR EACH STATEMENT EXECUTE FUNCTION holdfast.refuse_change();
+ALTER TABLE holdfast.kept ENABLE ALWAYS TRIGGER append_only; -- also under session_replication_role = replica
 
 -- ---- partitions of receipts: receipt_p<first>, shared by all segments ----------------------------------------------
 

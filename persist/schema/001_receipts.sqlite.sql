@@ -202,6 +202,92 @@ CREATE TABLE conflict (
 ) STRICT;
 CREATE INDEX conflict_id ON conflict (segment_id, id, seq) WHERE kind = 'reservation';
 
+-- Of pruned receipts: epochs, policies and credits, and those whose batch has receipts that stay. Only retention adds to it.
+CREATE TABLE kept (
+    segment_id INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    version INTEGER NOT NULL,
+    epoch INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    made_ms INTEGER NOT NULL,
+    window_ms INTEGER,
+    expires_at_ms INTEGER,
+    reservation_seq INTEGER,
+    held_invocations INTEGER NOT NULL,
+    held_tokens INTEGER NOT NULL,
+    held_cost_micros INTEGER NOT NULL,
+    charged_invocations INTEGER NOT NULL,
+    charged_tokens INTEGER NOT NULL,
+    charged_cost_micros INTEGER NOT NULL,
+    bucket_mask INTEGER,
+    hold_tokens INTEGER,
+    hold_cost_micros INTEGER,
+    extend_calls INTEGER,
+    input_tokens INTEGER,
+    max_output_tokens INTEGER,
+    requested_tokens INTEGER,
+    requested_cost_micros INTEGER,
+    economy_tokens INTEGER,
+    economy_cost_micros INTEGER,
+    requested_ttl_ms INTEGER,
+    input_micros_per_mtok INTEGER,
+    output_micros_per_mtok INTEGER,
+    cached_input_micros_per_mtok INTEGER,
+    cache_write_input_micros_per_mtok INTEGER,
+    model_max_output_tokens INTEGER,
+    usage_input_tokens INTEGER,
+    usage_output_tokens INTEGER,
+    usage_cached_input_tokens INTEGER,
+    usage_cache_write_input_tokens INTEGER,
+    usage_cost_micros INTEGER,
+    actual_tokens INTEGER,
+    actual_cost_micros INTEGER,
+    released_tokens INTEGER,
+    released_cost_micros INTEGER,
+    overage_tokens INTEGER,
+    overage_cost_micros INTEGER,
+    policy_revision INTEGER,
+    credit_micros INTEGER,
+    credit_before_micros INTEGER,
+    credit_after_micros INTEGER,
+    gap_from_ms INTEGER,
+    gap_until_ms INTEGER,
+    conflict INTEGER NOT NULL,
+    dispatched INTEGER,
+    usage_known INTEGER,
+    quota_exceeded INTEGER,
+    late INTEGER,
+    admission TEXT,
+    form TEXT,
+    on_expiry TEXT,
+    on_overage TEXT,
+    basis TEXT,
+    cost_source TEXT,
+    outcome TEXT,
+    credit_window TEXT,
+    id TEXT,
+    tenant TEXT,
+    team TEXT,
+    key TEXT,
+    capability TEXT,
+    model TEXT,
+    model_asked TEXT,
+    economy_model TEXT,
+    price_revision TEXT,
+    currency TEXT,
+    ref TEXT,
+    made_by TEXT,
+    reason TEXT,
+    details TEXT,
+    buckets TEXT,
+    reservation_digest BLOB,
+    digest BLOB NOT NULL,
+    PRIMARY KEY (segment_id, seq)
+) STRICT;
+CREATE INDEX kept_id ON kept (segment_id, id, seq) WHERE kind = 'reservation';
+CREATE INDEX kept_reservation ON kept (segment_id, reservation_seq) WHERE kind <> 'reservation';
+CREATE INDEX kept_rare ON kept (segment_id, kind, seq) WHERE kind IN ('epoch', 'policy', 'credit');
+
 -- ---- views: the columns of both tables have the same names --------------------------------------------------------
 
 CREATE VIEW every_receipt AS
@@ -233,7 +319,22 @@ SELECT
     credit_window, id, tenant, team, key, capability, model, model_asked, economy_model, price_revision, currency,
     ref, made_by, reason, details, buckets, reservation_digest, digest,
     1 AS aside
-FROM conflict;
+FROM conflict
+UNION ALL
+SELECT
+    segment_id, kind, version, epoch, seq, made_ms, window_ms, expires_at_ms, reservation_seq, held_invocations,
+    held_tokens, held_cost_micros, charged_invocations, charged_tokens, charged_cost_micros, bucket_mask, hold_tokens,
+    hold_cost_micros, extend_calls, input_tokens, max_output_tokens, requested_tokens, requested_cost_micros,
+    economy_tokens, economy_cost_micros, requested_ttl_ms, input_micros_per_mtok, output_micros_per_mtok,
+    cached_input_micros_per_mtok, cache_write_input_micros_per_mtok, model_max_output_tokens, usage_input_tokens,
+    usage_output_tokens, usage_cached_input_tokens, usage_cache_write_input_tokens, usage_cost_micros, actual_tokens,
+    actual_cost_micros, released_tokens, released_cost_micros, overage_tokens, overage_cost_micros, policy_revision,
+    credit_micros, credit_before_micros, credit_after_micros, gap_from_ms, gap_until_ms, conflict, dispatched,
+    usage_known, quota_exceeded, late, admission, form, on_expiry, on_overage, basis, cost_source, outcome,
+    credit_window, id, tenant, team, key, capability, model, model_asked, economy_model, price_revision, currency,
+    ref, made_by, reason, details, buckets, reservation_digest, digest,
+    0 AS aside
+FROM kept;
 
 -- What each receipt adds to the meters of semantics.md; a conflicting reservation and all that refers to it is in none.
 CREATE VIEW meter_row AS
@@ -308,4 +409,12 @@ END;
 CREATE TRIGGER conflict_no_delete BEFORE DELETE ON conflict
 BEGIN
     SELECT RAISE(ABORT, 'holdfast only ever inserts: DELETE of conflict is refused');
+END;
+CREATE TRIGGER kept_no_update BEFORE UPDATE ON kept
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: UPDATE of kept is refused');
+END;
+CREATE TRIGGER kept_no_delete BEFORE DELETE ON kept
+BEGIN
+    SELECT RAISE(ABORT, 'holdfast only ever inserts: DELETE of kept is refused');
 END;
