@@ -19,7 +19,7 @@ static const struct command commands[] = {
     {"check", hf_cmd_check, "say everything that is wrong with a policy file"},
     {"status", hf_cmd_status, "how a segment and its daemon are doing, and its alarms"},
     {"usage", hf_cmd_usage, "what a tenant, team or key has used and has left"},
-    {"store", hf_cmd_store, "make a store, or show what it holds"},
+    {"store", hf_cmd_store, "make a store, show what it holds, prune it"},
     {"verify", hf_cmd_verify, "prove that a store is what was written into it"},
     {"fsck", hf_cmd_fsck, "check every invariant of a live segment; mend what can be proved"},
     {"recover", hf_cmd_recover, "rebuild a lost segment from its store"},

@@ -169,6 +169,7 @@ static void summary_json(struct look *look, const char *store, const struct hf_v
     hf_json_out_amount(out, "batches", report->batches_cnt);
     hf_json_out_amount(out, "receipts", report->receipts_cnt);
     hf_json_out_amount(out, "rollups", report->rollups_cnt);
+    hf_json_out_amount(out, "pruned", report->pruned_cnt);
     hf_json_out_amount(out, "open", report->open_cnt);
     hf_json_out_amount(out, "conflicts", report->conflicts_cnt);
     hf_json_out_amount(out, "put_aside", report->aside_cnt);
@@ -183,6 +184,10 @@ static void summary(struct look *look, const char *store, const struct hf_verify
                   "read       %" PRIu64 " receipts in %" PRIu64 " batches of %" PRIu64 " segments, %" PRIu64
                   " rollups\n",
                   report->receipts_cnt, report->batches_cnt, report->segments_cnt, report->rollups_cnt);
+    if (report->pruned_cnt > 0) {
+        (void)fprintf(look->to, "pruned     %" PRIu64 " receipts, by the records of retention\n",
+                      report->pruned_cnt);
+    }
     (void)fprintf(look->to,
                   "open       %" PRIu64 " reservations\n"
                   "conflicts  %" PRIu64 " stored, %" PRIu64 " put aside; %" PRIu64
