@@ -29,10 +29,10 @@ PEERS = [
          goals=(1500, 1000)),
     Peer("postgres-async", "the same, synchronous_commit off", "peer_postgres", ["--how", "update-async"], server="postgres",
          both=True, processes=(1,)),
-    Peer("postgres-rows", "PostgreSQL, advisory lock, 1,000 rows summed", "peer_postgres", ["--how", "rows"], server="postgres",
+    Peer("postgres-rows", "PostgreSQL, lock, 1,000 rows summed", "peer_postgres", ["--how", "rows"], server="postgres",
          both=True, processes=(1,), goals=(10000, None)),
-    Peer("sqlite-normal", "SQLite, WAL, NORMAL", "peer_sqlite", ["--how", "normal"], goals=(200, 100)),
-    Peer("sqlite-full", "SQLite, WAL, FULL", "peer_sqlite", ["--how", "full"]),
+    Peer("sqlite-normal", "SQLite, WAL, NORMAL", "peer_sqlite", ["--how", "normal"], server="folder", goals=(200, 100)),
+    Peer("sqlite-full", "SQLite, WAL, FULL", "peer_sqlite", ["--how", "full"], server="folder"),
     Peer("nginx", "nginx, lua_shared_dict with record", "peer_nginx", server="nginx", goals=(3, 3)),
     Peer("mutex", "robust mutex, counters alone", "peer_mutex", goals=(0.3, 0.6)),
     Peer("xadd", "bare lock xadd of the same words", "peer_xadd", goals=(1 / 6, None)),
@@ -100,7 +100,7 @@ def all_lines():
                 lines.append(Line(peer, processes, "one core", [first], [first]))
                 if len(cpus) > 1:
                     lines.append(Line(peer, processes, "two cores", [first], [last]))
-            elif peer.server:
+            elif peer.server == "nginx":
                 lines.append(Line(peer, processes, "own cores", [], both if processes > 1 else [last]))
             else:
                 lines.append(Line(peer, processes, "one core" if processes == 1 else "two cores", both[:processes], []))

@@ -2,7 +2,7 @@
 import math
 from xml.sax.saxutils import escape
 
-WIDTH, LABELS, RIGHT, TOP, ROW, BAR, FOOT = 900, 300, 90, 74, 40, 13, 44
+WIDTH, LABELS, RIGHT, TOP, ROW, BAR, FOOT = 900, 310, 90, 74, 40, 13, 44
 STYLE = """
   text { font: 13px system-ui, "Segoe UI", Helvetica, Arial, sans-serif; fill: #1f2328 }
   .title { font-size: 16px; font-weight: 600 } .small { font-size: 11px; fill: #59636e }

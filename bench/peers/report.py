@@ -4,6 +4,8 @@ import os
 import re
 import statistics
 import subprocess
+import tempfile
+import time
 
 from lines import HOLDFAST, HOLDFAST_BESIDE, PEERS, PROMISES, PROMISES_HEAD
 
@@ -155,7 +157,7 @@ def versions():
     return ", ".join(found)
 
 
-def machine(build, folder):
+def machine(build):
     """What the figures depend on."""
     virtual = " hypervisor" in read_first("/proc/cpuinfo", r"^flags\s*:(.*)$", "")
     repository = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
@@ -168,12 +170,24 @@ def machine(build, folder):
                                         len(os.sched_getaffinity(0)), ", a virtual machine" if virtual else ""),
         "kernel": "%s %s" % (os.uname().sysname, os.uname().release),
         "system": read_first("/etc/os-release", r'^PRETTY_NAME="(.*)"$', "unknown"),
-        "files": run_text("findmnt", "-n", "-o", "FSTYPE", "-T", folder) or "unknown",
+        "files": run_text("findmnt", "-n", "-o", "FSTYPE", "-T", tempfile.gettempdir()) or "unknown",
         "compiler": run_text(compiler, "--version").split("\n")[0],
         "versions": versions(),
         "holdfast": commit + (", with changes" if changed else "") if re.fullmatch("[0-9a-f]{12}", commit) else "unknown",
-        "load before": "%.2f" % os.getloadavg()[0],
+        "busy before": busy(),
     }
+
+
+def busy():
+    """What other programs take of all processors now, in words: looked at for a second in which this one does nothing."""
+    def look():
+        with open("/proc/stat") as file:
+            ticks = [int(word) for word in file.readline().split()[1:9]]
+        return sum(ticks), ticks[3] + ticks[4]  # idle, and idle that waits for a disk
+    total, idle = look()
+    time.sleep(1)
+    total_after, idle_after = look()
+    return "%.0f %%" % (100 * (1 - (idle_after - idle) / max(1, total_after - total)))
 
 
 def markdown_table(head, rows):
@@ -198,8 +212,8 @@ def markdown(summary, facts, options, plot):
     parts = ["%s, %s, %s, %s; files on %s; %s." % (facts["date"], facts["processor"], facts["kernel"], facts["system"], facts["files"],
                                                    facts["compiler"]),
              "Packages: %s. holdfast %s." % (facts["versions"], facts["holdfast"]),
-             "%d rounds of %g s a line, all lines in turn; medians. Load of the machine when it began %s, when it ended %s: a quiet one "
-             "begins near 0." % (options.rounds, options.seconds, facts["load before"], facts["load after"]),
+             "%d round%s of %g s a line, all lines in turn; medians. Other programs took %s of the processors when it began, %s when it "
+             "had ended." % (options.rounds, "s" if options.rounds > 1 else "", options.seconds, facts["busy before"], facts["busy after"]),
              "![Pairs a second of holdfast and its peers](%s)" % plot,
              markdown_table(HEAD, cells(summary)),
              "x: pairs/s of holdfast in one of the peer's, the median of the rounds' own ratios; *beside*: while a process of its own does "

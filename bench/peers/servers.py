@@ -29,7 +29,7 @@ class Server:
 
     def pin(self, cpus):
         """All of its threads and processes stay on these from now on; those that it starts later inherit that."""
-        if not cpus or self.pinned == cpus:
+        if not cpus or not self.pid or self.pinned == cpus:
             return
         for pid in [self.pid] + children_of(self.pid):
             try:
