@@ -91,22 +91,22 @@ class Line:
 def all_lines():
     """Every line that this machine can run, in the order of the table. With one processor there is one placement."""
     cpus = sorted(os.sched_getaffinity(0))
-    first, last = cpus[0], cpus[-1]
+    first, second = cpus[0], cpus[min(1, len(cpus) - 1)]  # those that bench_processes takes
     lines = []
     for peer in PEERS:
         for processes in peer.processes:
-            both = [first, last] if len(cpus) > 1 else [first]
+            both = [first, second] if len(cpus) > 1 else [first]
             if peer.both:
                 lines.append(Line(peer, processes, "one core", [first], [first]))
                 if len(cpus) > 1:
-                    lines.append(Line(peer, processes, "two cores", [first], [last]))
+                    lines.append(Line(peer, processes, "two cores", [first], [second]))
             elif peer.server == "nginx":
-                lines.append(Line(peer, processes, "own cores", [], both if processes > 1 else [last]))
+                lines.append(Line(peer, processes, "own cores", [], both if processes > 1 else [second]))
             else:
                 lines.append(Line(peer, processes, "one core" if processes == 1 else "two cores", both[:processes], []))
     if len(cpus) > 1:
         # A server with a process for each client has the use of both.
         for line in lines:
             if line.peer.server == "postgres" and line.placement == "two cores" and line.processes > 1:
-                line.client_cpus, line.server_cpus = [], [first, last]
+                line.client_cpus, line.server_cpus = [], [first, second]
     return lines

@@ -9,6 +9,7 @@ import time
 
 from lines import HOLDFAST, HOLDFAST_BESIDE, PEERS, PROMISES, PROMISES_HEAD
 
+QUIET_PERCENT = 5  # up to here a machine counts as quiet
 BEGIN, END = "<!-- peers -->", "<!-- /peers -->"
 PACKAGES = ("redis-server", "postgresql-15", "libsqlite3-0", "nginx", "libnginx-mod-http-lua", "libluajit-5.1-2", "libluajit2-5.1-2",
             "libhiredis0.14", "libpq5", "libc6")
@@ -101,7 +102,7 @@ def verdict_of(row):
     if row.met:
         return "met"
     ratio = row.ratios[HOLDFAST_BESIDE]
-    return "not met: costs %.1f" % (1 / ratio) if row.peer.name == "xadd" else "not met: %.0f %% of it" % (100 * ratio / row.goal)
+    return "not met: costs %.1f" % (1 / ratio) if row.peer.name == "xadd" else "not met: %d %% of it" % (100 * ratio / row.goal)
 
 
 HEAD = ("", "processes", "placement", "pairs/s", "p50", "p99", "p99.9", "max", "x beside", "x between", "goal", "")
@@ -179,7 +180,7 @@ def machine(build):
 
 
 def busy():
-    """What other programs take of all processors now, in words: looked at for a second in which this one does nothing."""
+    """Percent that other programs take of all processors now: looked at for a second in which this one does nothing."""
     def look():
         with open("/proc/stat") as file:
             ticks = [int(word) for word in file.readline().split()[1:9]]
@@ -187,7 +188,14 @@ def busy():
     total, idle = look()
     time.sleep(1)
     total_after, idle_after = look()
-    return "%.0f %%" % (100 * (1 - (idle_after - idle) / max(1, total_after - total)))
+    return round(100 * (1 - (idle_after - idle) / max(1, total_after - total)))
+
+
+def quietness(facts):
+    said = "Other programs took %d %% of the processors when it began, %d %% when it had ended" % (facts["busy before"],
+                                                                                              facts["busy after"])
+    loud = max(facts["busy before"], facts["busy after"]) > QUIET_PERCENT
+    return said + (": **no quiet machine, so these figures are a sketch**, to be measured again." if loud else ".")
 
 
 def markdown_table(head, rows):
@@ -212,8 +220,8 @@ def markdown(summary, facts, options, plot):
     parts = ["%s, %s, %s, %s; files on %s; %s." % (facts["date"], facts["processor"], facts["kernel"], facts["system"], facts["files"],
                                                    facts["compiler"]),
              "Packages: %s. holdfast %s." % (facts["versions"], facts["holdfast"]),
-             "%d round%s of %g s a line, all lines in turn; medians. Other programs took %s of the processors when it began, %s when it "
-             "had ended." % (options.rounds, "s" if options.rounds > 1 else "", options.seconds, facts["busy before"], facts["busy after"]),
+             "%d round%s of %g s a line, all lines in turn; medians. %s" %
+             (options.rounds, "s" if options.rounds > 1 else "", options.seconds, quietness(facts)),
              "![Pairs a second of holdfast and its peers](%s)" % plot,
              markdown_table(HEAD, cells(summary)),
              "x: pairs/s of holdfast in one of the peer's, the median of the rounds' own ratios; *beside*: while a process of its own does "
