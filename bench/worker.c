@@ -30,9 +30,10 @@ static bool make_rooms(struct hf_worker *worker)
     const struct hf_worker_plan *plan = &worker->plan;
     size_t tenants = worker->tenants_cnt;
 
-    worker->ids = calloc(plan->batch, sizeof(*worker->ids));
-    worker->holds = calloc(plan->batch, sizeof(*worker->holds));
-    worker->tenants = calloc(plan->batch, sizeof(*worker->tenants));
+    worker->all_ids = calloc(plan->batch, sizeof(*worker->ids));
+    worker->all_holds = calloc(plan->batch, sizeof(*worker->holds));
+    worker->all_tenants = calloc(plan->batch, sizeof(*worker->tenants));
+    hf_worker_from(worker, 0);
     worker->paths = calloc(tenants, sizeof(*worker->paths));
     worker->paths_none = calloc(tenants, sizeof(*worker->paths_none));
     worker->names = calloc(tenants, sizeof(*worker->names));
@@ -119,9 +120,9 @@ void hf_worker_leave(struct hf_worker *worker)
         hf_name_cache_destroy(worker->segment->names);
         free(worker->segment); /* holdfast_close() would unmap the world */
     }
-    free(worker->ids);
-    free(worker->holds);
-    free(worker->tenants);
+    free(worker->all_ids);
+    free(worker->all_holds);
+    free(worker->all_tenants);
     free(worker->paths);
     free(worker->paths_none);
     free(worker->names);
@@ -147,8 +148,16 @@ static uint64_t next_random(struct hf_worker *worker)
     return z ^ z >> 31;
 }
 
+void hf_worker_from(struct hf_worker *worker, uint32_t first)
+{
+    worker->ids = worker->all_ids + first;
+    worker->holds = worker->all_holds + first;
+    worker->tenants = worker->all_tenants + first;
+}
+
 void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt)
 {
+    hf_worker_from(worker, 0);
     for (uint32_t i = 0; i < cnt && i < worker->plan.batch; i++) {
         char *id = worker->ids[i];
 

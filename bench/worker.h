@@ -40,6 +40,8 @@ size_t hf_worker_path_bytes(void);
 /* New ids and tenants for the next cnt reservations: a gateway has its request's id already. */
 void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt);
 
+/* The loops begin at reservation `first` of those prepared, until hf_worker_prepare() or the next call of this. */
+void hf_worker_from(struct hf_worker *worker, uint32_t first);
 /* Puts the first cnt reservations prepared, or made, into random order. */
 void hf_worker_shuffle(struct hf_worker *worker, uint32_t cnt);
 

@@ -18,13 +18,15 @@ struct hf_worker {
     char (*names)[HF_WORLD_TENANT_BYTES];
     uint32_t tenants_cnt;
     uint32_t first_tenant;
-    uint32_t admitted; /* by the loop that runs */
     uint64_t next_id;
     uint64_t random;
-    /* plan.batch of each: what the next loops work on. */
+    /* What the next loops work on: within all_x, plan.batch of each. */
     char (*ids)[HF_WORKER_ID_BYTES];
     uint64_t *holds;   /* tokens */
     uint32_t *tenants; /* index into paths and names */
+    char (*all_ids)[HF_WORKER_ID_BYTES];
+    uint64_t *all_holds;
+    uint32_t *all_tenants;
 };
 
 #endif
