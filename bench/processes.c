@@ -2,7 +2,8 @@
  * how a round goes and what is within its time.
  *
  *     bench_processes --processes N | --threads N [--tenants one|own|spread[:COUNT]] [--k 1|2|4|8] [--seconds S]
- *                     [--drain between|beside|none] [--round PAIRS] [--core FIRST] [--json]
+ *                     [--drain between|beside|none] [--round PAIRS] [--slots N] [--ids any|apart]
+ *                     [--core FIRST] [--json]
  *
  * Exit status 0; 1 when a bucket does not say what the slots add up to, or an operation failed; 2 when it could not start. */
 #include "bench/processes.h"
@@ -92,7 +93,11 @@ static void one_round(struct hf_run *run, struct hf_worker *worker, struct hf_bo
 /* All rounds of a worker; number 0 leads. Everybody meets as often as the others, whatever fails. */
 static void work(struct hf_run *run, uint32_t number)
 {
-    struct hf_worker_plan plan = {.number = number, .batch = run->round, .tenants = run->tenants, .seed = 42};
+    struct hf_worker_plan plan = {.number = number,
+                                  .batch = run->round,
+                                  .tenants = run->tenants,
+                                  .seed = 42,
+                                  .index_parts = run->ids_apart ? run->workers : 1};
     struct hf_board *board = run->board;
     char error[256] = "";
 
@@ -268,6 +273,8 @@ static void arguments(struct hf_run *run, int argc, char **argv)
                                             {"drain", required_argument, NULL, 'd'},
                                             {"round", required_argument, NULL, 'r'},
                                             {"core", required_argument, NULL, 'c'},
+                                            {"slots", required_argument, NULL, 'l'},
+                                            {"ids", required_argument, NULL, 'i'},
                                             {"json", no_argument, NULL, 'j'},
                                             {NULL, 0, NULL, 0}};
     int option;
@@ -294,6 +301,15 @@ static void arguments(struct hf_run *run, int argc, char **argv)
         case 'r':
             run->round = number(optarg, 64, 1U << 20);
             break;
+        case 'i':
+            run->ids_apart = strcmp(optarg, "apart") == 0;
+            if (!run->ids_apart && strcmp(optarg, "any") != 0) {
+                usage("--ids is any or apart");
+            }
+            break;
+        case 'l':
+            run->slots = number(optarg, 64, 1U << 22);
+            break;
         case 'c':
             run->first_core = number(optarg, 0, 1023);
             break;
@@ -314,17 +330,15 @@ static void arguments(struct hf_run *run, int argc, char **argv)
 /* Slots for what is known at a time, and a chunk that each worker may hold. */
 static uint32_t slots(const struct hf_run *run)
 {
-    uint64_t each = (uint64_t)run->round + 128;
+    uint32_t least = (run->round + 128U) * run->workers * (run->drain == HF_DRAIN_BESIDE ? 4U : 1U);
 
-    switch (run->drain) {
-    case HF_DRAIN_BETWEEN:
-        return (uint32_t)(each * run->workers);
-    case HF_DRAIN_BESIDE:
-        return (uint32_t)(each * run->workers * 4);
-    case HF_DRAIN_NONE:
-        break;
+    if (run->slots == 0) {
+        return run->drain == HF_DRAIN_NONE ? 1U << 20 : least;
     }
-    return 1U << 20;
+    if (run->slots < least) {
+        usage("--slots: fewer than the rounds need");
+    }
+    return run->slots;
 }
 
 /* Shared with the workers, all zero. */

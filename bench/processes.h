@@ -23,11 +23,13 @@ struct hf_run {
     uint32_t first_core;
     uint32_t k;
     uint32_t round; /* pairs */
+    uint32_t slots; /* 0: what the rounds need */
     uint32_t tenants_cnt;
     double seconds;
     enum hf_worker_tenants tenants;
     enum hf_drain drain;
     bool threads;
+    bool ids_apart;
     bool json;
     struct hf_board *board;
     struct hf_world *world;

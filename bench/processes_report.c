@@ -151,12 +151,12 @@ static void print_json(const struct hf_run *run, const struct figures *f, const 
         "{\"peer\":\"holdfast\",\"processes\":%u,\"placement\":\"%s\",\"tenants\":\"%s\",\"k\":%u,\"pairs\":%" PRIu64
         ",\"seconds\":%.3f,\"pairs_per_s\":%.0f,\"p50_ns\":%" PRIu64 ",\"p99_ns\":%" PRIu64
         ",\"p999_ns\":%" PRIu64 ",\"max_ns\":%" PRIu64 ",\"slower_of_faster\":%.3f,\"mismatches\":%" PRIu64
-        ",\"kind\":\"%s\",\"drain\":\"%s\",\"round\":%u,\"median_round_pairs_per_s\":%.0f,\"best_round_pairs_per_s\":%.0f,"
+        ",\"kind\":\"%s\",\"drain\":\"%s\",\"ids\":\"%s\",\"round\":%u,\"median_round_pairs_per_s\":%.0f,\"best_round_pairs_per_s\":%.0f,"
         "\"worst_second\":%.3f,\"cpu_ns_per_pair\":%.1f}\n",
         run->workers, place, tenants_words[run->tenants], run->k, f->pairs, (double)run->wall_ns / 1e9,
         f->pairs_per_s, f->latency.p50_ns, f->latency.p99_ns, f->latency.p999_ns, f->latency.max_ns,
         f->slower_of_faster, run->mismatches, run->threads ? "threads" : "processes", drain_words[run->drain],
-        run->round, f->median_per_s, f->best_per_s,
+        run->ids_apart ? "apart" : "any", run->round, f->median_per_s, f->best_per_s,
         run->seconds_cnt > 0 ? run->worst_second : f->slower_of_faster, f->cpu_ns);
 }
 

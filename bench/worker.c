@@ -1,5 +1,7 @@
 #include "bench/worker_impl.h"
 
+#include "shm/index.h"
+
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -148,6 +150,19 @@ static uint64_t next_random(struct hf_worker *worker)
     return z ^ z >> 31;
 }
 
+/* Whether the id stands in this worker's part of the index. */
+static bool in_own_part(const struct hf_worker *worker, const char *id, uint32_t bytes)
+{
+    const struct hf_segment *seg = &worker->world->map;
+    uint64_t parts = worker->plan.index_parts;
+
+    if (parts <= 1) {
+        return true;
+    }
+    uint64_t head = hf_index_hash(seg, id, bytes) & seg->heads_mask;
+    return head * parts / ((uint64_t)seg->heads_mask + 1) == worker->plan.number % parts;
+}
+
 void hf_worker_from(struct hf_worker *worker, uint32_t first)
 {
     worker->ids = worker->all_ids + first;
@@ -164,8 +179,10 @@ void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt)
         memcpy(id, "req-", 4);
         hex(id + 4, worker->plan.number, 3);
         id[7] = '-';
-        hex(id + 8, worker->next_id++, 12);
         id[20] = '\0';
+        do {
+            hex(id + 8, worker->next_id++, 12);
+        } while (!in_own_part(worker, id, 20));
         worker->tenants[i] = worker->tenants_cnt == 1
                                  ? 0
                                  : (uint32_t)((next_random(worker) >> 32) * worker->tenants_cnt >> 32);

@@ -25,6 +25,9 @@ struct hf_worker_plan {
     uint32_t batch;  /* operations of a loop, at most */
     enum hf_worker_tenants tenants;
     uint64_t seed; /* of the random order */
+    /* Above 1: only ids from part `number` of so many of the id index, so that no worker's chains are another's. What that
+     * changes is what sharing the index costs. */
+    uint32_t index_parts;
 };
 
 /* Joins, and resolves the paths of its tenants. NULL with a sentence in error. */
