@@ -1,6 +1,8 @@
 /* Runs each operation's loop once, warmed up, inside of hf_loop_measured(): for bench/count, which counts what is executed there.
  *
- *     bench_count_loop OPERATIONS K [K ...]     prints `operation k count` for each, in the order in which they run */
+ *     bench_count_loop OPERATIONS K[:TENANTS] ...
+ *
+ * prints `operation K[:TENANTS] count` for each, in the order in which they run. More than one tenant: in random order. */
 #include "bench/operations.h"
 
 #include <stdio.h>
@@ -43,7 +45,7 @@ static int one_batch(struct hf_world *world, struct hf_worker *worker, const str
 }
 
 static void one_operation(struct hf_world *world, struct hf_worker *worker,
-                          const struct hf_operation *operation, uint32_t k)
+                          const struct hf_operation *operation, const char *k)
 {
     int rc = 0;
 
@@ -53,7 +55,7 @@ static void one_operation(struct hf_world *world, struct hf_worker *worker,
     if (rc != 0) {
         die(operation->name, "it answered what it should not");
     }
-    (void)printf("%s %u %u\n", operation->name, k, BATCH);
+    (void)printf("%s %s %u\n", operation->name, k, BATCH);
 }
 
 /* The named operations, comma by comma; `all`. */
@@ -78,12 +80,14 @@ int main(int argc, char **argv)
         die("arguments", "OPERATIONS (comma by comma, or all) and at least one K");
     }
     for (int i = 2; i < argc; i++) {
-        struct hf_world_plan plan = {.tenants = 1,
+        const char *tenants = strchr(argv[i], ':');
+        struct hf_world_plan plan = {.tenants =
+                                         tenants == NULL ? 1 : (uint32_t)strtoul(tenants + 1, NULL, 10),
                                      .k = (uint32_t)strtoul(argv[i], NULL, 10),
                                      .slots = SLOTS,
                                      .workers = 1,
                                      .refusals = 1};
-        const struct hf_worker_plan work = {.batch = BATCH, .tenants = HF_WORKER_ONE};
+        const struct hf_worker_plan work = {.batch = BATCH, .tenants = HF_WORKER_SPREAD, .seed = 42};
         struct hf_world *world = hf_world_make(&plan, error, sizeof(error));
         struct hf_worker *worker = world == NULL ? NULL : hf_worker_join(world, &work, error, sizeof(error));
 
@@ -92,7 +96,7 @@ int main(int argc, char **argv)
         }
         for (uint32_t op = 0; op < hf_operations_cnt; op++) {
             if (chosen(argv[1], hf_operations[op].name)) {
-                one_operation(world, worker, &hf_operations[op], plan.k);
+                one_operation(world, worker, &hf_operations[op], argv[i]);
             }
         }
         mismatches += hf_world_mismatches(world);

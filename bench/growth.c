@@ -82,7 +82,7 @@ static int by_value(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-/* Rounds of all sizes in turn; then medians, minima, and their ratio to the first size. */
+/* Rounds of all sizes in turn; then medians, the best twentieth, and their ratio to the first size. */
 static void measure(struct size *sizes, uint32_t cnt, const char *name, uint32_t rounds)
 {
     const struct hf_operation *operation = hf_operation_find(name);
@@ -98,10 +98,10 @@ static void measure(struct size *sizes, uint32_t cnt, const char *name, uint32_t
     (void)printf("  %-38s", operation->text);
     for (uint32_t i = 0; i < cnt; i++) {
         qsort(sizes[i].ns, sizes[i].ns_cnt, sizeof(double), by_value);
-        (void)printf(" %8.1f %7.1f", sizes[i].ns[sizes[i].ns_cnt / 2], sizes[i].ns[0]);
+        (void)printf(" %8.1f %7.1f", sizes[i].ns[sizes[i].ns_cnt / 2], sizes[i].ns[sizes[i].ns_cnt / 20]);
     }
     double ratio = sizes[cnt - 1].ns[sizes[cnt - 1].ns_cnt / 2] / sizes[0].ns[sizes[0].ns_cnt / 2];
-    double best = sizes[cnt - 1].ns[0] / sizes[0].ns[0];
+    double best = sizes[cnt - 1].ns[sizes[cnt - 1].ns_cnt / 20] / sizes[0].ns[sizes[0].ns_cnt / 20];
     (void)printf("   x %.2f, of the best x %.2f; goal %.1f: %s\n", ratio, best, GOAL,
                  ratio <= GOAL  ? "reached"
                  : best <= GOAL ? "reached by the best alone"
@@ -132,6 +132,7 @@ static uint64_t tenants(uint32_t rounds, uint32_t most)
     head("tenants, each call another one at random", sizes, cnt);
     measure(sizes, cnt, "pair", rounds);
     measure(sizes, cnt, "pair_names", rounds);
+    measure(sizes, cnt, "transaction", rounds);
     (void)printf("  %-38s", "bytes a tenant (it and one team), segment");
     for (uint32_t i = 0; i < cnt; i++) {
         (void)printf(" %13.0f   ", (double)hf_world_bytes(sizes[i].world, 1) / sizes[i].cnt);
@@ -229,7 +230,7 @@ int main(int argc, char **argv)
     }
     uint32_t most_tenants = argc > 3 ? (uint32_t)strtoul(argv[2], NULL, 10) : 100000;
     uint32_t most_slots = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1000000;
-    (void)printf("k = 2, ns of the thread for a pair, median and best of %u rounds\n", rounds);
+    (void)printf("k = 2, ns of the thread for a pair, median and best twentieth of %u rounds\n", rounds);
     uint64_t mismatches = tenants(rounds, most_tenants);
     mismatches += slots(rounds, most_slots);
     (void)printf("mismatches, buckets against slots: %" PRIu64 "\n", mismatches);
