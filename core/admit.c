@@ -9,6 +9,7 @@
 #include "core/reap.h"
 #include "core/replay.h"
 #include "core/slot.h"
+#include "core/turn.h"
 #include "core/want.h"
 #include "shm/clock.h"
 #include "shm/index.h"
@@ -257,6 +258,7 @@ static int hf_admit_take_slot(struct hf_admit *admit, struct holdfast_answer *an
         int rc = hf_admit_replay(admit, hf_replay_look(handle, admit->request, &admit->want, answer), answer);
         return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
     }
+    hf_index_prefetch_chain(seg, admit->want.id_hash);
     struct hf_shm_slot *slot = &seg->slots[admit->slot_idx];
     hf_slot_begin(slot, handle->owner.ref, admit->view.now_ms);
     hf_slot_fill_request(slot, &admit->want, admit->path);
@@ -423,6 +425,7 @@ static int hf_admit_gate(struct hf_admit *admit, struct holdfast_answer *answer)
 static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answer)
 {
     struct holdfast *handle = admit->handle;
+    hf_turn_give(handle, admit->path->tenant_idx);
     bool gated = false; /* by the first view, which need not be that of the first round */
     for (uint32_t round = 0; round < HF_ADMIT_ROUNDS; round++) {
         int rc = hf_view_read(handle->seg, admit->path, &admit->handle->windows, &admit->view);
@@ -439,9 +442,10 @@ static int hf_admit_rounds(struct hf_admit *admit, struct holdfast_answer *answe
             rc = hf_admit_round(admit, answer);
         }
         if (rc != HF_ADMIT_GO_ON) {
+            hf_turn_done(handle, admit->path->tenant_idx, round);
             return rc;
         }
-        hf_client_backoff(handle, round);
+        hf_turn_lost(handle, admit->path->tenant_idx, round);
     }
     return hf_admit_busy(admit, answer);
 }
@@ -506,7 +510,7 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
         return hf_admit_refuse(answer, reason);
     }
     admit.want.id_hash = hf_index_hash(handle->seg, admit.want.id, admit.want.id_bytes);
-    __builtin_prefetch(&handle->seg->heads[admit.want.id_hash & handle->seg->heads_mask], 1);
+    hf_index_prefetch_head(handle->seg, admit.want.id_hash);
     struct hf_path room;
     int fault;
     reason = hf_admit_path(&admit, &room, &fault);

@@ -97,24 +97,6 @@ int hf_client_enter(struct holdfast *handle)
     return HOLDFAST_OK;
 }
 
-static uint64_t hf_client_random(struct holdfast *handle)
-{
-    uint64_t x = handle->random; /* xorshift64: only spreads the back-off */
-    x ^= x << 13;
-    x ^= x >> 7;
-    x ^= x << 17;
-    handle->random = x;
-    return x;
-}
-
-void hf_client_backoff(struct holdfast *handle, uint32_t round)
-{
-    uint32_t most = round < 6 ? 1U << round : 64U;
-    for (uint64_t pauses = hf_client_random(handle) % most + 1U; pauses > 0; pauses--) {
-        hf_pause();
-    }
-}
-
 uint32_t hf_client_name(const char *text)
 {
     if (text == NULL) {

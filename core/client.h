@@ -19,7 +19,7 @@ struct holdfast {
     struct hf_segment *seg;
     struct hf_owner owner;
     struct hf_chunks chunks;
-    uint64_t random;                    /* of the back-off */
+    uint64_t random;                    /* of the pauses in core/turn.h */
     int fatal;                          /* HOLDFAST_OK, or the fault that this handle answers for ever */
     uint32_t reap_cursor;               /* slot where its next reap begins */
     const struct hf_shm_policy *policy; /* looked up last, of generation policy_gen */
@@ -57,9 +57,6 @@ static inline const struct hf_shm_policy *hf_client_policy(struct holdfast *hand
 
 /* Maps a code of shm to a public result; corruption makes the handle fatal and is counted. */
 int hf_client_fault(struct holdfast *handle, int code);
-
-/* Bounded random back-off after a lost W: 1..64 pauses, doubling with the round. */
-void hf_client_backoff(struct holdfast *handle, uint32_t round);
 
 /* Length of a name given as C string; 0 when it is NULL, empty, too long or no valid name. */
 uint32_t hf_client_name(const char *text);

@@ -6,6 +6,7 @@
 #include "core/close.h"
 
 #include "core/name.h"
+#include "core/turn.h"
 
 #include <string.h>
 
@@ -94,12 +95,15 @@ void hf_close_clear(struct holdfast_closing *closing)
     closing->overage.tokens = closing->overage.cost_micros = HOLDFAST_UNKNOWN;
 }
 
-/* One try of a closing that writes nothing before W. HF_OK, HF_CLOSE_AGAIN, HF_CLOSE_SPENT, or a negative enum hf_code. */
-static int hf_close_once(struct hf_close *close, enum hf_kind kind)
+/* One try of a closing that writes nothing before W; the first of a call gives way. HF_OK, HF_CLOSE_AGAIN, HF_CLOSE_SPENT, or a negative enum hf_code. */
+static int hf_close_once(struct hf_close *close, enum hf_kind kind, uint32_t round)
 {
     struct hf_u128 word;
     struct hf_clock_now now;
     struct hf_op op;
+    if (round == 0) {
+        hf_turn_give(close->handle, close->tenant_idx);
+    }
     int code = hf_close_ready(close, &word, &now);
     if (code == HF_OK) {
         code = hf_close_describe(close, kind, word, now.now_ms, &op);
@@ -135,8 +139,9 @@ int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold, in
         if (hf_st_state(close.found.st) == HF_STATE_DISPATCHED) {
             return HOLDFAST_OK;
         }
-        int code = hf_close_once(&close, HF_KIND_DISPATCH);
+        int code = hf_close_once(&close, HF_KIND_DISPATCH, round);
         if (code == HF_OK) {
+            hf_turn_done(handle, close.tenant_idx, round);
             return HOLDFAST_OK;
         }
         if (code == HF_CLOSE_SPENT) {
@@ -145,7 +150,7 @@ int holdfast_dispatch(struct holdfast *handle, const char *id, uint64_t hold, in
         if (code != HF_CLOSE_AGAIN && code != HF_EBUSY) {
             return hf_client_fault(handle, code);
         }
-        hf_client_backoff(handle, round);
+        hf_turn_lost(handle, close.tenant_idx, round);
     }
     if (rc == HOLDFAST_OK) {
         *reason = HOLDFAST_REASON_BUSY;
@@ -177,8 +182,9 @@ int holdfast_release(struct holdfast *handle, const char *id, uint64_t hold, str
             return hf_close_refuse(closing, state == HF_STATE_DISPATCHED ? HOLDFAST_REASON_ALREADY_DISPATCHED
                                                                          : HOLDFAST_REASON_ALREADY_CLOSED);
         }
-        int code = hf_close_once(&close, HF_KIND_RELEASE);
+        int code = hf_close_once(&close, HF_KIND_RELEASE, round);
         if (code == HF_OK) {
+            hf_turn_done(handle, close.tenant_idx, round);
             closing->kind = HOLDFAST_CLOSED_RELEASED;
             return HOLDFAST_OK;
         }
@@ -188,7 +194,7 @@ int holdfast_release(struct holdfast *handle, const char *id, uint64_t hold, str
         if (code != HF_CLOSE_AGAIN && code != HF_EBUSY) {
             return hf_client_fault(handle, code);
         }
-        hf_client_backoff(handle, round);
+        hf_turn_lost(handle, close.tenant_idx, round);
     }
     return rc != HOLDFAST_OK ? rc : hf_close_refuse(closing, HOLDFAST_REASON_BUSY);
 }

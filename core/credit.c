@@ -5,6 +5,7 @@
 #include "core/lookup.h"
 #include "core/name.h"
 #include "core/slot.h"
+#include "core/turn.h"
 #include "core/window.h"
 #include "shm/clock.h"
 
@@ -123,7 +124,7 @@ static int hf_credit_rounds(struct hf_credit *credit, uint64_t *total, int *refu
     for (uint32_t round = 0; rc == HF_EBUSY && round < HF_CREDIT_ROUNDS; round++) {
         rc = hf_credit_round(credit);
         if (rc == HF_EBUSY) {
-            hf_client_backoff(handle, round);
+            hf_turn_lost(handle, credit->path.tenant_idx, round);
         }
     }
     if (rc == HOLDFAST_OK) {

@@ -7,6 +7,7 @@
 #include "core/meter.h"
 #include "core/price.h"
 #include "core/slot.h"
+#include "core/turn.h"
 #include "shm/clock.h"
 
 #include <string.h>
@@ -300,12 +301,13 @@ static int hf_extend_rounds(struct hf_extend *extend, struct holdfast_answer *an
     for (uint32_t round = 0; round < HF_EXTEND_ROUNDS; round++) {
         int rc = hf_extend_round(extend, answer);
         if (rc >= 0) {
+            hf_turn_done(extend->handle, extend->path.tenant_idx, round);
             return rc;
         }
         if (rc != HF_EXTEND_AGAIN && rc != HF_EBUSY) {
             return hf_client_fault(extend->handle, rc);
         }
-        hf_client_backoff(extend->handle, round);
+        hf_turn_lost(extend->handle, extend->path.tenant_idx, round);
     }
     return hf_extend_refuse(answer, HOLDFAST_REASON_BUSY);
 }

@@ -5,6 +5,7 @@
 #include "core/lookup.h"
 #include "core/meter.h"
 #include "core/price.h"
+#include "core/turn.h"
 #include "core/window.h"
 
 #include <string.h>
@@ -358,6 +359,8 @@ static int hf_settle_once(struct hf_close *close, const struct hf_told *told,
         return hf_close_refuse(closing, HOLDFAST_REASON_BUSY);
     }
     int rc = HF_CLOSE_AGAIN;
+    uint32_t lost = 0;
+    hf_turn_give(handle, close->tenant_idx);
     for (uint32_t round = 0; rc == HF_CLOSE_AGAIN && round < HF_CLOSE_ROUNDS; round++) {
         uint32_t gen = hf_st_gen(close->found.st);
         rc = hf_settle_round(close, told, closing);
@@ -370,9 +373,10 @@ static int hf_settle_once(struct hf_close *close, const struct hf_told *told,
                 break; /* closed by another in between, or not this reservation any more */
             }
             close->found.st = st;
-            hf_client_backoff(handle, round);
+            hf_turn_lost(handle, close->tenant_idx, lost++);
         }
     }
+    hf_turn_done(handle, close->tenant_idx, lost);
     hf_slot_unclaim(slot);
     return rc;
 }

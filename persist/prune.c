@@ -184,8 +184,7 @@ static enum hf_store_status prune_slice(struct pruning *p, struct hf_prune_segme
 
 static enum hf_store_status prune_slices(struct pruning *p, struct hf_prune_segment *s)
 {
-    uint32_t pause_ms = p->options->pause_ms == 0 ? HF_PRUNE_PAUSE_MS : p->options->pause_ms;
-    const struct timespec pause = {.tv_sec = pause_ms / 1000, .tv_nsec = (long)(pause_ms % 1000) * 1000000L};
+    const struct timespec pause = {.tv_nsec = HF_PRUNE_PAUSE_MS * 1000000L};
     struct hf_prune_step step = {.goes = true};
     enum hf_store_status status = HF_STORE_OK;
 

@@ -39,7 +39,6 @@ struct hf_prune_options {
     const char *made_by; /* for the record; at most HF_PRUNE_BY_BYTES - 1 bytes are kept */
     bool dry_run;        /* tells the same, writes nothing */
     uint32_t step_rows;  /* SQLite; 0: HF_PRUNE_STEP_ROWS */
-    uint32_t pause_ms;   /* SQLite; 0: HF_PRUNE_PAUSE_MS */
     void (*step)(void *ctx, const struct hf_prune_step *step); /* after it was done */
     void *ctx;
 };

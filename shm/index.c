@@ -13,6 +13,7 @@ struct id_words {
 /* What a walk looks for and found. */
 struct walk {
     const struct id_words *id;
+    uint32_t hash;
     uint64_t now_ms;
     uint32_t own_idx; /* the inserter's own slot, or HF_SHM_NONE */
     uint32_t budget;  /* links that may still be followed, over all rounds */
@@ -34,6 +35,15 @@ uint32_t hf_index_hash(const struct hf_segment *seg, const char *id, uint32_t id
     uint64_t hash = hf_hash_bytes(seg->hash_seed, id, id_bytes);
 
     return (uint32_t)(hash ^ hash >> 32);
+}
+
+void hf_index_prefetch_chain(const struct hf_segment *seg, uint32_t hash)
+{
+    /* relaxed: only tells what to fetch. */
+    uint32_t slot_plus_1 = hf_link_slot(hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask]));
+
+    if (slot_plus_1 != 0 && slot_plus_1 <= seg->slots_cnt)
+        __builtin_prefetch(&seg->slots[slot_plus_1 - 1U]);
 }
 
 bool hf_index_known(const struct hf_segment *seg, struct hf_u128 st, uint64_t now_ms)
@@ -78,11 +88,15 @@ static bool make_words(const char *id, uint32_t id_bytes, struct id_words *out)
     return true;
 }
 
-/* Whether the slot carries the id; whatever it says, the caller then checks the generation. */
-static bool same_id(const struct hf_shm_slot *slot, const struct id_words *id)
+/* Whether the slot carries the id; whatever it says, the caller then checks the generation. Another hash is read from the line of
+ * the link itself, so of most strangers in a chain no other line is touched. */
+static bool same_id(const struct hf_shm_slot *slot, const struct walk *walk)
 {
+    const struct id_words *id = walk->id;
+
     /* relaxed: ordered by E4; bytes behind the end of the id may be anything. */
-    if (hf_load_rlx_u8(&slot->slot_id_bytes) != id->bytes_cnt)
+    if (hf_load_rlx_u32(&slot->slot_id_hash) != walk->hash ||
+        hf_load_rlx_u8(&slot->slot_id_bytes) != id->bytes_cnt)
         return false;
     const uint64_t *theirs = (const uint64_t *)(const void *)slot->slot_id;
     uint32_t whole = id->bytes_cnt / 8U;
@@ -131,7 +145,7 @@ static enum step walk_chain(const struct hf_segment *seg, uint64_t link, struct 
         /* E4 acquire -> slot_next of the filler or of hf_index_remove. A slot that was taken out and is filled again
          * has its new generation stored before its slot_next: the check of the generation below sees it. */
         uint64_t next = hf_load_acq_u64(&slot->slot_next);
-        bool same = same_id(slot, walk->id);
+        bool same = same_id(slot, walk);
 
         hf_fence_acq(); /* E4 fence: id and next were read before the generation is checked */
         if (!read_st(slot, gen, &walk->st))
@@ -158,7 +172,7 @@ enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, 
                                    uint32_t id_bytes, uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st)
 {
     struct id_words words;
-    struct walk walk = {.id = &words, .now_ms = now_ms, .own_idx = HF_SHM_NONE};
+    struct walk walk = {.id = &words, .hash = hash, .now_ms = now_ms, .own_idx = HF_SHM_NONE};
 
     if (!make_words(id, id_bytes, &words))
         return HF_INDEX_ABSENT;
@@ -193,7 +207,7 @@ enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, cons
                                      struct hf_u128 *st)
 {
     struct id_words words;
-    struct walk walk = {.id = &words, .now_ms = now_ms, .own_idx = new_idx};
+    struct walk walk = {.id = &words, .hash = hash, .now_ms = now_ms, .own_idx = new_idx};
     uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
     struct hf_shm_slot *slot = hf_segment_slot(seg, new_idx);
 

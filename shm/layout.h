@@ -231,7 +231,8 @@ struct hf_shm_tenant {
     uint64_t ten_policy;     /* generation of the limits in force. Writer: any, through W */
     uint32_t ten_row;        /* its row. Writer: creator */
     uint32_t ten_name;
-    uint64_t ten_pad[11];
+    uint64_t ten_wish; /* who asks for a turn (owner reference), or 0; a hint. Writer: any */
+    uint64_t ten_pad[10];
 };
 _Static_assert(sizeof(struct hf_shm_tenant) == 128, "two lines: the prefetcher couples pairs");
 
@@ -327,13 +328,14 @@ struct hf_shm_hold {
  * slot_body). While st says FILLING or PENDING the owner alone writes; later each field names its writer. */
 struct hf_shm_slot {
     /* 0 */
-    struct hf_u128 slot_st;    /* owner to PENDING; any, through W; daemon to FREE */
-    uint64_t slot_claim;       /* owner reference of the claimant. CAS */
-    uint64_t slot_persisted;   /* generation 20 | ordinal 11 | receipts 33 (HF_PERSISTED_x). Writer: daemon */
-    uint64_t slot_next;        /* link to the next slot of its chain. Owner before insertion, daemon after */
-    uint64_t slot_owner;       /* owner reference of who filled it */
-    uint64_t slot_reserved_ms; /* the instant whose windows it belongs to */
-    uint64_t slot_mask;        /* bit layer*15 + window*3 + dimension: buckets in which it counts */
+    struct hf_u128 slot_st;  /* owner to PENDING; any, through W; daemon to FREE */
+    uint64_t slot_claim;     /* owner reference of the claimant. CAS */
+    uint64_t slot_persisted; /* generation 20 | ordinal 11 | receipts 33 (HF_PERSISTED_x). Writer: daemon */
+    uint64_t slot_next;      /* link to the next slot of its chain. Owner before insertion, daemon after */
+    uint64_t slot_owner;     /* owner reference of who filled it */
+    uint32_t slot_id_hash;   /* in this line, so that a walk along a chain reads one line of a slot */
+    uint32_t slot_economy;   /* price of the economy model, or HF_SHM_NONE */
+    uint64_t slot_mask;      /* bit layer*15 + window*3 + dimension: buckets in which it counts */
     /* 64 */
     uint32_t slot_rows[HF_SHM_LAYERS]; /* key (or HF_SHM_NONE), team, tenant */
     uint32_t slot_tenant;
@@ -363,10 +365,9 @@ struct hf_shm_slot {
     uint64_t slot_eco1; /* economy_tokens */
     uint64_t slot_eco2; /* economy_cost_micros */
     uint64_t slot_ttl_ms;
-    uint32_t slot_cap;     /* name of the capability */
-    uint32_t slot_model;   /* price of the model asked for, or HF_SHM_NONE */
-    uint32_t slot_economy; /* price of the economy model, or HF_SHM_NONE */
-    uint32_t slot_id_hash;
+    uint32_t slot_cap;         /* name of the capability */
+    uint32_t slot_model;       /* price of the model asked for, or HF_SHM_NONE */
+    uint64_t slot_reserved_ms; /* the instant whose windows it belongs to */
     uint64_t slot_pad2;
     /* 320: credits in force per window at reserve (HF_SLOT_CREDITS). Writer: owner */
     uint64_t slot_credits[HF_SHM_WINDOWS];

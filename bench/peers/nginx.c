@@ -140,56 +140,29 @@ static int claim(struct claims *claims, uint64_t pid)
     return -1;
 }
 
-static int are_all_claimed(struct claims *claims, unsigned process_cnt)
-{
-    return __atomic_load_n(&claims->worker_pids[process_cnt - 1], __ATOMIC_SEQ_CST) != 0;
-}
-
-/* A connection to a worker that no other process has. A busy worker accepts nothing: who has one keeps it busy until all have. */
-static int open_own(struct connection *c, const struct peer_options *options, struct claims *claims)
-{
-    for (int i = 0; i < TRIES; i++) {
-        c->fd = connect_to(options->address);
-        if (c->fd < 0 || ask(c, "what=worker")) {
-            return -1;
-        }
-        if (claim(claims, strtoull(c->body, NULL, 10)) == 0) {
-            break;
-        }
-        close(c->fd);
-        c->fd = -1;
-        usleep(1000);
-    }
-    for (int i = 0; c->fd >= 0 && i < TRIES; i++) {
-        if (are_all_claimed(claims, options->process_cnt)) {
-            return 0;
-        }
-        if (ask(c, "what=spin")) {
-            return -1;
-        }
-    }
-    return peer_error("there is no worker of nginx for each of %u processes", options->process_cnt);
-}
-
 static void *nginx_open(const struct peer_options *options, void *prepared, unsigned process_idx)
 {
     struct connection *c = calloc(1, sizeof(*c));
     if (!c) {
         return NULL;
     }
-    c->fd = -1;
-    int result = 0;
-    if (process_idx < options->process_cnt) {
-        result = open_own(c, options, prepared);
-    } else { /* who checks may ask any worker */
+    /* Who checks may ask any worker. A busy worker accepts nothing, so asking again finds another one. */
+    for (int i = 0; i < TRIES; i++) {
         c->fd = connect_to(options->address);
-        result = c->fd < 0;
+        if (c->fd < 0 || ask(c, "what=worker")) {
+            break;
+        }
+        if (process_idx == options->process_cnt || claim(prepared, strtoull(c->body, NULL, 10)) == 0) {
+            return c;
+        }
+        close(c->fd);
+        usleep(1000);
     }
-    if (result) {
-        nginx_close(c);
-        return NULL;
+    if (c->fd >= 0) {
+        peer_error("all connections came to the same worker of nginx");
     }
-    return c;
+    nginx_close(c);
+    return NULL;
 }
 
 static int nginx_pairs(void *connection, uint64_t first_id, unsigned cnt)

@@ -1,7 +1,6 @@
 -- Quota in a lua_shared_dict, for bench/peers/nginx.c. Many pairs within one request, so that HTTP is not what is measured.
 --   /run?what=reset&tenant=LIMIT&team=LIMIT
 --   /run?what=worker                    answers the worker's pid
---   /run?what=spin                      keeps the worker busy for 5 ms
 --   /run?what=pairs&first=ID&n=N        N pairs; answers "done"
 --   /run?what=timed&first=ID&n=N        the same; answers the ns of each, one a line
 --   /run?what=reserve&first=ID&amount=A answers 0 admitted, 1 the team's limit, 2 the tenant's, 3 a known id
@@ -9,7 +8,6 @@
 local ffi = require 'ffi'
 local quota = ngx.shared.quota
 local SETTLED = 1 -- the flag of a record
-local KNOWN = 4096
 
 local declared = pcall(ffi.typeof, 'struct peer_time')
 if not declared then
@@ -65,10 +63,8 @@ local function settle(id, amount)
     return 0
 end
 
--- The amounts of peer_held() and peer_actual(). A record is known for another KNOWN pairs: were they left to pile up, new ones would
--- push them out, and in the end the limits and open holds too; and what does not fit the caches takes twice as long.
+-- The amounts of peer_held() and peer_actual().
 local function pair(id)
-    quota:delete('hold:' .. id - KNOWN)
     return reserve(id, 1000 + id % 64) == 0 and settle(id, 700 + id % 32) == 0
 end
 
@@ -85,11 +81,6 @@ if what == 'reset' then
     ngx.print('done')
 elseif what == 'worker' then
     ngx.print(ngx.worker.pid())
-elseif what == 'spin' then
-    local until_ns = now_ns() + 5e6
-    while now_ns() < until_ns do
-    end
-    ngx.print('done')
 elseif what == 'pairs' then
     for id = first, first + n - 1 do
         if not pair(id) then

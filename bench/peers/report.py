@@ -175,7 +175,6 @@ def machine(build):
         "compiler": run_text(compiler, "--version").split("\n")[0],
         "versions": versions(),
         "holdfast": commit + (", with changes" if changed else "") if re.fullmatch("[0-9a-f]{12}", commit) else "unknown",
-        "fdatasync_us": fdatasync_us(),
         "busy before": busy(),
     }
 
@@ -190,20 +189,6 @@ def busy():
     time.sleep(1)
     total_after, idle_after = look()
     return round(100 * (1 - (idle_after - idle) / max(1, total_after - total)))
-
-
-def fdatasync_us():
-    """Median of 4 KiB written again where they lie already: what a commit waits for at least."""
-    with tempfile.TemporaryFile(prefix="hf-peers.") as file:
-        os.pwrite(file.fileno(), bytes(4096), 0)
-        os.fsync(file.fileno())
-        times = []
-        for _ in range(51):
-            begin = time.monotonic_ns()
-            os.pwrite(file.fileno(), bytes(4096), 0)
-            os.fdatasync(file.fileno())
-            times.append(time.monotonic_ns() - begin)
-    return round(statistics.median(times) / 1000)
 
 
 def quietness(facts):
@@ -232,8 +217,8 @@ def goals_text(summary):
 
 def markdown(summary, facts, options, plot):
     """The report; `plot` is where the SVG lies as seen from it."""
-    parts = ["%s, %s, %s, %s; files on %s, where fdatasync of 4 KiB takes %d us; %s." %
-             tuple(facts[name] for name in ("date", "processor", "kernel", "system", "files", "fdatasync_us", "compiler")),
+    parts = ["%s, %s, %s, %s; files on %s; %s." % (facts["date"], facts["processor"], facts["kernel"], facts["system"], facts["files"],
+                                                   facts["compiler"]),
              "Packages: %s. holdfast %s." % (facts["versions"], facts["holdfast"]),
              "%d round%s of %g s a line, all lines in turn; medians. %s" %
              (options.rounds, "s" if options.rounds > 1 else "", options.seconds, quietness(facts)),

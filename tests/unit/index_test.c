@@ -48,7 +48,7 @@ static int teardown(void **state)
 }
 
 /* As reserve fills a slot: new generation, fence, fields, then PENDING. */
-static void fill(struct hf_segment *seg, uint32_t idx, const char *id, uint32_t id_bytes)
+static void fill(struct hf_segment *seg, uint32_t hash, uint32_t idx, const char *id, uint32_t id_bytes)
 {
     struct hf_shm_slot *slot = &seg->slots[idx];
     uint32_t gen = hf_st_gen(slot->slot_st) + 1U;
@@ -62,6 +62,7 @@ static void fill(struct hf_segment *seg, uint32_t idx, const char *id, uint32_t 
     for (uint32_t i = 0; i < 8; i++)
         hf_store_rlx_u64((uint64_t *)(void *)slot->slot_id + i, words[i]);
     hf_store_rlx_u8(&slot->slot_id_bytes, (uint8_t)id_bytes);
+    hf_store_rlx_u32(&slot->slot_id_hash, hash);
     hf_store_rel_u64(&slot->slot_st.lo, hf_st_make(0, 0, HF_STATE_PENDING, NOW, gen).lo);
 }
 
@@ -81,7 +82,7 @@ static enum hf_index_result insert(struct hf_segment *seg, uint32_t hash, const 
     uint32_t other = HF_SHM_NONE;
     uint32_t id_bytes = (uint32_t)strlen(id);
 
-    fill(seg, idx, id, id_bytes);
+    fill(seg, hash, idx, id, id_bytes);
     enum hf_index_result result = hf_index_insert(seg, hash, id, id_bytes, NOW, idx, &other, &st);
     if (found != NULL)
         *found = other;
@@ -233,7 +234,7 @@ static void ids_are_compared_whole(void **state)
     for (uint32_t cnt = 1; cnt <= 63; cnt++) {
         struct hf_u128 st;
 
-        fill(seg, cnt, id, cnt);
+        fill(seg, 1, cnt, id, cnt);
         memset(seg->slots[cnt].slot_id + cnt, 'x', 64 - cnt); /* leavings of an earlier id */
         assert_int_equal(hf_index_insert(seg, 1, id, cnt, NOW, cnt, &found, &st), HF_INDEX_INSERTED);
     }
@@ -298,7 +299,7 @@ static void a_refilled_slot_is_noticed(void **state)
 
     assert_int_equal(insert(seg, 5, "a", 1, NULL), HF_INDEX_INSERTED);
     assert_int_equal(insert(seg, 5, "b", 2, NULL), HF_INDEX_INSERTED);
-    fill(seg, 1, "z", 1); /* new generation, while the link of 2 has the old one */
+    fill(seg, 5, 1, "z", 1); /* new generation, while the link of 2 has the old one */
     assert_int_equal(find(seg, 5, "z", NOW, &found), HF_INDEX_BUSY);
     assert_int_equal(find(seg, 5, "b", NOW, &found), HF_INDEX_FOUND);
     assert_int_equal(insert(seg, 5, "q", 3, &found), HF_INDEX_BUSY);
@@ -348,6 +349,7 @@ static void random_bytes_end_every_walk(void **state)
             slot->slot_next =
                 hf_link_make((uint32_t)rand_r(&seed) % (seg->slots_cnt + 2), (uint32_t)rand_r(&seed) % 2, 0);
             slot->slot_id_bytes = (uint8_t)rand_r(&seed);
+            slot->slot_id_hash = i;
         }
         for (uint32_t hash = 0; hash <= seg->heads_mask; hash++) {
             struct hf_u128 st;
@@ -396,7 +398,7 @@ static void race_once(struct race *race, uint32_t idx, uint32_t which)
     uint32_t found;
     struct hf_u128 st;
 
-    fill(seg, idx, id, id_bytes);
+    fill(seg, 7, idx, id, id_bytes);
     switch (hf_index_insert(seg, 7, id, id_bytes, NOW, idx, &found, &st)) {
     case HF_INDEX_INSERTED:
         if (hf_add_acqrel_u64(&race->holders[which], 1) != 0)
