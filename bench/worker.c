@@ -172,6 +172,7 @@ void hf_worker_from(struct hf_worker *worker, uint32_t first)
 
 void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt)
 {
+    hf_world_pulse(worker->world); /* a world may have rested for longer than its store may lag behind */
     hf_worker_from(worker, 0);
     for (uint32_t i = 0; i < cnt && i < worker->plan.batch; i++) {
         char *id = worker->ids[i];

@@ -40,7 +40,7 @@ uint64_t hf_worker_ref(const struct hf_worker *worker);
 /* Bytes that a worker keeps for each tenant outside of the segment: its resolved paths. */
 size_t hf_worker_path_bytes(void);
 
-/* New ids and tenants for the next cnt reservations: a gateway has its request's id already. */
+/* New ids and tenants for the next cnt reservations: a gateway has its request's id already. The daemon gives a sign of life. */
 void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt);
 
 /* The loops begin at reservation `first` of those prepared, until hf_worker_prepare() or the next call of this. */

@@ -68,7 +68,7 @@ int hf_worker_pairs(struct hf_worker *worker, enum hf_worker_how how, uint32_t c
     for (; i < cnt && rc == 0; i++) {
         rc = one_pair(worker, how, i, &request, &usage);
     }
-    hf_world_admitted(worker->world, i);
+    hf_world_admitted(worker->world, i - (rc != 0)); /* the oracle need not count what failed as well */
     return rc;
 }
 
@@ -97,8 +97,8 @@ int hf_worker_pairs_until(struct hf_worker *worker, uint32_t cnt, const uint32_t
             before_ns = now_ns;
         }
     }
-    hf_world_admitted(worker->world, i);
-    *done = i;
+    *done = i - (rc != 0);
+    hf_world_admitted(worker->world, *done);
     return rc;
 }
 
@@ -132,7 +132,7 @@ int hf_worker_reserve(struct hf_worker *worker, enum hf_worker_how how, uint32_t
         rc = holdfast_reserve(worker->handle, &request, &answer);
         worker->holds[i] = answer.hold;
     }
-    hf_world_admitted(worker->world, i);
+    hf_world_admitted(worker->world, i - (rc != 0));
     return rc;
 }
 
