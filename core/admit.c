@@ -108,12 +108,20 @@ static int hf_admit_replay(struct hf_admit *admit, enum hf_replay replay, struct
     return HOLDFAST_OK;
 }
 
+/* The same by a look at the index, as of the view; before there is one, as of now. */
+static int hf_admit_look(struct hf_admit *admit, struct holdfast_answer *answer)
+{
+    struct holdfast *handle = admit->handle;
+    uint64_t now_ms = admit->view.now_ms != 0 ? admit->view.now_ms : hf_clock_now_ms(handle->seg);
+    return hf_admit_replay(admit, hf_replay_look(handle, admit->request, &admit->want, now_ms, answer),
+                           answer);
+}
+
 /* A refusal before any bucket is looked at; a known id comes first. held NULL: `request` is null in remaining. */
 static int hf_admit_refuse_early(struct hf_admit *admit, int reason, int dimension,
                                  const struct hf_amounts *held, struct holdfast_answer *answer)
 {
-    int rc =
-        hf_admit_replay(admit, hf_replay_look(admit->handle, admit->request, &admit->want, answer), answer);
+    int rc = hf_admit_look(admit, answer);
     if (rc != HF_ADMIT_GO_ON) {
         return rc;
     }
@@ -227,7 +235,7 @@ static int hf_admit_refuse_round(struct hf_admit *admit, const struct hf_decisio
 {
     struct holdfast *handle = admit->handle;
     if (!admit->linked) {
-        int rc = hf_admit_replay(admit, hf_replay_look(handle, admit->request, &admit->want, answer), answer);
+        int rc = hf_admit_look(admit, answer);
         if (rc != HF_ADMIT_GO_ON) {
             return rc;
         }
@@ -236,7 +244,7 @@ static int hf_admit_refuse_round(struct hf_admit *admit, const struct hf_decisio
     if (!hf_commit_unchanged(&handle->seg->tenants[admit->path->tenant_idx], admit->view.word)) {
         return HF_ADMIT_GO_ON;
     }
-    if (!admit->reaped && hf_reap_when_silent(handle, admit->path->tenant_idx) > 0) {
+    if (!admit->reaped && hf_reap_when_silent(handle, admit->path->tenant_idx, admit->view.mono_ms) > 0) {
         admit->reaped = true;
         return HF_ADMIT_GO_ON;
     }
@@ -255,7 +263,7 @@ static int hf_admit_take_slot(struct hf_admit *admit, struct holdfast_answer *an
     struct hf_segment *seg = handle->seg;
     admit->slot_idx = hf_chunk_take(seg, &handle->chunks, handle->owner.ref);
     if (admit->slot_idx == HF_SHM_NONE) {
-        int rc = hf_admit_replay(admit, hf_replay_look(handle, admit->request, &admit->want, answer), answer);
+        int rc = hf_admit_look(admit, answer);
         return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
     }
     hf_index_prefetch_chain(seg, admit->want.id_hash);
@@ -418,7 +426,7 @@ static int hf_admit_gate(struct hf_admit *admit, struct holdfast_answer *answer)
     if (seg->injected || mono_ms <= durable_ms || mono_ms - durable_ms <= seg->max_lag_ms) {
         return HF_ADMIT_GO_ON;
     }
-    rc = hf_admit_replay(admit, hf_replay_look(admit->handle, admit->request, &admit->want, answer), answer);
+    rc = hf_admit_look(admit, answer);
     return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
 }
 
@@ -503,6 +511,7 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
     admit.handle = handle;
     admit.request = request;
     admit.path = NULL;
+    admit.view.now_ms = 0; /* none yet */
     admit.slot_idx = HF_SHM_NONE;
     admit.linked = admit.reaped = false;
     int reason = hf_want_read(request, &admit.want);

@@ -77,15 +77,14 @@ static uint32_t hf_reap_unused(const struct hf_segment *seg, uint32_t slot_idx)
     return unused ? seg->chunk_slots - (slot_idx & (seg->chunk_slots - 1U)) : 0;
 }
 
-uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx)
+uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx, uint64_t mono_ms)
 {
     struct hf_segment *seg = handle->seg;
     if (seg->injected) {
         return 0;
     }
     uint64_t heartbeat_ms = hf_load_rlx_u64(&seg->header->hdr_heartbeat_ms); /* relaxed: a gauge */
-    uint64_t now_ms = hf_clock_mono_ms();
-    if (now_ms < heartbeat_ms || now_ms - heartbeat_ms < HF_REAP_SILENT_MS) {
+    if (mono_ms < heartbeat_ms || mono_ms - heartbeat_ms < HF_REAP_SILENT_MS) {
         return 0;
     }
     uint32_t closed = 0;

@@ -10,7 +10,8 @@
 int hf_reap_slot(struct hf_segment *seg, uint32_t slot_idx);
 
 /* A refused worker's share: when the daemon's heartbeat is old, looks at a bounded number of slots, those of the tenant only in a
- * first round, and passes over chunks that nobody uses. Returns how many it closed. No system call. */
-uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx);
+ * first round, and passes over chunks that nobody uses. mono_ms: hf_clock_mono_ms() of a moment ago. Returns how many it closed. No
+ * system call. */
+uint32_t hf_reap_when_silent(struct holdfast *handle, uint32_t tenant_idx, uint64_t mono_ms);
 
 #endif

@@ -101,10 +101,11 @@ enum hf_replay hf_replay_found(struct holdfast *handle, const struct holdfast_re
 }
 
 enum hf_replay hf_replay_look(struct holdfast *handle, const struct holdfast_request *request,
-                              const struct hf_want *want, struct holdfast_answer *answer)
+                              const struct hf_want *want, uint64_t now_ms, struct holdfast_answer *answer)
 {
     struct hf_found found;
-    enum hf_index_result rc = hf_slot_find(handle, want->id, want->id_bytes, 0, &found);
+    enum hf_index_result rc =
+        hf_slot_find_hashed(handle->seg, want->id_hash, want->id, want->id_bytes, now_ms, &found);
     if (rc != HF_INDEX_FOUND) {
         return rc == HF_INDEX_BUSY ? HF_REPLAY_BUSY : HF_REPLAY_ABSENT;
     }

@@ -217,19 +217,27 @@ bool hf_slot_look_again(struct hf_segment *seg, struct hf_found *found)
     return hf_st_gen(found->st) == gen && state >= HF_STATE_PENDING && state != HF_STATE_ABANDONED;
 }
 
+enum hf_index_result hf_slot_find_hashed(struct hf_segment *seg, uint32_t hash, const char *id,
+                                         uint32_t id_bytes, uint64_t now_ms, struct hf_found *found)
+{
+    enum hf_index_result rc = hf_index_find(seg, hash, id, id_bytes, now_ms, &found->slot_idx, &found->st);
+    if (rc != HF_INDEX_FOUND) {
+        return rc;
+    }
+    found->slot = &seg->slots[found->slot_idx];
+    if (hf_st_state(found->st) == HF_STATE_PENDING && !hf_slot_look_again(seg, found)) {
+        return HF_INDEX_ABSENT;
+    }
+    return HF_INDEX_FOUND;
+}
+
 enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint32_t id_bytes, uint64_t token,
                                   struct hf_found *found)
 {
     struct hf_segment *seg = handle->seg;
     if (token == 0 || !hf_slot_by_token(seg, id, id_bytes, token, found)) {
-        uint64_t now_ms = hf_clock_now_ms(seg);
-        uint32_t hash = hf_index_hash(seg, id, id_bytes);
-        enum hf_index_result rc =
-            hf_index_find(seg, hash, id, id_bytes, now_ms, &found->slot_idx, &found->st);
-        if (rc != HF_INDEX_FOUND) {
-            return rc;
-        }
-        found->slot = &seg->slots[found->slot_idx];
+        return hf_slot_find_hashed(seg, hf_index_hash(seg, id, id_bytes), id, id_bytes, hf_clock_now_ms(seg),
+                                   found);
     }
     if (hf_st_state(found->st) == HF_STATE_PENDING && !hf_slot_look_again(seg, found)) {
         return HF_INDEX_ABSENT;

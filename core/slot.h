@@ -44,6 +44,10 @@ void hf_slot_fill_round(struct hf_shm_slot *slot, const struct hf_slot_round *ro
 enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint32_t id_bytes, uint64_t token,
                                   struct hf_found *found);
 
+/* The same by the id alone, for who has its hash and the time already. */
+enum hf_index_result hf_slot_find_hashed(struct hf_segment *seg, uint32_t hash, const char *id,
+                                         uint32_t id_bytes, uint64_t now_ms, struct hf_found *found);
+
 /* found is PENDING: makes its tenant ready and reads st again. False: it is gone, look again. */
 bool hf_slot_look_again(struct hf_segment *seg, struct hf_found *found);
 
