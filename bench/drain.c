@@ -310,11 +310,14 @@ static int by_size(const void *a, const void *b)
 int main(int argc, char **argv)
 {
     double ratios[ROUNDS_MAX];
+    double no_index[ROUNDS_MAX];
     uint64_t rows = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     unsigned rounds = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 5;
 
+    const char *without = argc > 5 ? argv[5] : NULL; /* a store without the index of ids */
+
     if (argc < 4 || rows == 0 || rounds == 0 || rounds > ROUNDS_MAX) {
-        (void)fprintf(stderr, "usage: bench_drain URL URL2 ROWS [ROUNDS up to %u]\n", ROUNDS_MAX);
+        (void)fprintf(stderr, "usage: bench_drain URL URL2 ROWS [ROUNDS up to %u [URL3]]\n", ROUNDS_MAX);
         return 2;
     }
     bool sqlite = strncmp(argv[1], "sqlite:", 7) == 0;
@@ -327,9 +330,20 @@ int main(int argc, char **argv)
         ratios[r] = bare / ours;
         (void)printf("round %u: holdfast %.0f receipts/s, bare %.0f rows/s, ratio %.2f\n", r,
                      (double)rows / ours, (double)rows / bare, ratios[r]);
+        if (without != NULL) {
+            double faster = bare_postgres(argv[1], without, r, rows);
+
+            no_index[r] = faster / bare;
+            (void)printf("  bare without the index of ids %.0f rows/s\n", (double)rows / faster);
+        }
         (void)fflush(stdout);
     }
     qsort(ratios, rounds, sizeof(ratios[0]), by_size);
     (void)printf("median ratio %.2f (goal 0.80)\n", ratios[rounds / 2]);
+    if (without != NULL) {
+        qsort(no_index, rounds, sizeof(no_index[0]), by_size);
+        (void)printf("the index of ids is %.0f %% of the time of bare rows (median)\n",
+                     100.0 * (1.0 - no_index[rounds / 2]));
+    }
     return 0;
 }
