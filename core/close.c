@@ -95,7 +95,8 @@ void hf_close_clear(struct holdfast_closing *closing)
     closing->overage.tokens = closing->overage.cost_micros = HOLDFAST_UNKNOWN;
 }
 
-/* One try of a closing that writes nothing before W; the first of a call gives way. HF_OK, HF_CLOSE_AGAIN, HF_CLOSE_SPENT, or a negative enum hf_code. */
+/* One try of a closing that writes nothing before W; the first of a call gives way. HF_OK, HF_CLOSE_AGAIN, HF_CLOSE_SPENT, or a
+ * negative enum hf_code. */
 static int hf_close_once(struct hf_close *close, enum hf_kind kind, uint32_t round)
 {
     struct hf_u128 word;

@@ -333,7 +333,7 @@ struct hf_shm_slot {
     uint64_t slot_persisted; /* generation 20 | ordinal 11 | receipts 33 (HF_PERSISTED_x). Writer: daemon */
     uint64_t slot_next;      /* link to the next slot of its chain. Owner before insertion, daemon after */
     uint64_t slot_owner;     /* owner reference of who filled it */
-    uint32_t slot_id_hash;   /* in this line, so that a walk along a chain reads one line of a slot */
+    uint32_t slot_id_hash;   /* owner; in this line, so that a walk along a chain reads one line of a slot */
     uint32_t slot_economy;   /* price of the economy model, or HF_SHM_NONE */
     uint64_t slot_mask;      /* bit layer*15 + window*3 + dimension: buckets in which it counts */
     /* 64 */
