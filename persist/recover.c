@@ -334,7 +334,7 @@ static enum hf_recover_status commit_epoch(const struct hf_recover_options *opti
 }
 
 static enum hf_recover_status plan_segment(const struct hf_recover_options *options,
-                                           const struct hf_recover_report *report, struct hf_segment *seg,
+                                           struct hf_recover_report *report, struct hf_segment *seg,
                                            struct hf_error *err)
 {
     struct hf_segment_plan plan = {.slots = options->slots,
@@ -354,6 +354,7 @@ static enum hf_recover_status plan_segment(const struct hf_recover_options *opti
         return HF_RECOVER_REFUSED;
     }
     hf_rebuild_plan(&report->found, &plan);
+    report->slots = plan.slots;
     int code = options->segment == NULL ? hf_segment_create_anonymous(&plan, seg, err)
                                         : hf_segment_create(options->segment, &plan, seg, err);
 

@@ -41,6 +41,7 @@ struct hf_recover_report {
     struct hf_rebuild_found found;
     struct hf_store_head head; /* the chain's end before */
     uint64_t epoch;            /* of the new segment */
+    uint32_t slots; /* of the new segment; more than asked for where what is still known needs more */
     uint64_t policy_revision;
     bool policy_new; /* this policy is not the last one of the store */
     uint64_t now_ms;

@@ -184,7 +184,7 @@ static struct hf_recover_options recover_options(struct hf_serve *serve, const c
         .log = serve->log};
 }
 
-static void say_recovered(const struct hf_serve *serve, const char *reason)
+static void say_recovered(const struct hf_serve *serve, const char *reason, uint32_t slots_asked)
 {
     const struct hf_recover_report *report = &serve->report;
 
@@ -199,6 +199,12 @@ static void say_recovered(const struct hf_serve *serve, const char *reason)
                    " to %" PRIu64 " (Unix ms); it is in the receipt of the epoch",
                    report->gap_from_ms, report->gap_until_ms);
     }
+    if (report->slots > slots_asked) {
+        hf_log_say(&serve->log, HF_LOG_WARNING,
+                   "the segment has %" PRIu32 " slots, not %" PRIu32
+                   ": the reservations that are still known need them. Raise --slots",
+                   report->slots, slots_asked);
+    }
 }
 
 static enum hf_serve_status make_segment(struct hf_serve *serve, const char *reason, struct hf_error *err)
@@ -212,7 +218,7 @@ static enum hf_serve_status make_segment(struct hf_serve *serve, const char *rea
     serve->attached = true;
     serve->recovered = true;
     serve->policy_revision = serve->report.policy_revision;
-    say_recovered(serve, reason);
+    say_recovered(serve, reason, options.slots);
     return HF_SERVE_OK;
 }
 

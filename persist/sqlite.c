@@ -78,20 +78,20 @@ static enum hf_store_status status_of(int rc, const char **advice)
     switch (rc & 0xff) {
     case SQLITE_BUSY:
     case SQLITE_LOCKED:
-        *advice = "Another program holds the file; this is tried again";
+        *advice = "Another program holds the file; a daemon tries again by itself";
         return HF_STORE_RETRY;
     case SQLITE_FULL:
-        *advice = "Make room on that file system; this is tried again";
+        *advice = "Make room on that file system; a daemon tries again by itself";
         return HF_STORE_RETRY;
     case SQLITE_IOERR:
         if (rc == SQLITE_IOERR_CORRUPTFS || rc == SQLITE_IOERR_DATA) {
             *advice = "Restore the file from a backup";
             return HF_STORE_REFUSED;
         }
-        *advice = "Look at the disk and the system's log; this is tried again";
+        *advice = "Look at the disk and the system's log; a daemon tries again by itself";
         return HF_STORE_RETRY;
     case SQLITE_READONLY:
-        *advice = "Make file and folder writable for this user; this is tried again";
+        *advice = "Make file and folder writable for this user; a daemon tries again by itself";
         return HF_STORE_RETRY;
     case SQLITE_NOMEM:
         *advice = "Free some memory";
@@ -245,6 +245,7 @@ static enum hf_store_status sqlite_connect(struct hf_store *store, bool create, 
         SQLITE_OPEN_NOMUTEX | SQLITE_OPEN_EXRESCODE |
         (store->options.role == HF_STORE_READER && !create ? SQLITE_OPEN_READONLY : SQLITE_OPEN_READWRITE);
     enum hf_store_status status = HF_STORE_OK;
+    struct stat found;
     int rc;
 
     if (path[0] == '\0' || path[0] == ':') {
@@ -257,6 +258,11 @@ static enum hf_store_status sqlite_connect(struct hf_store *store, bool create, 
         return hf_store_fail(error, HF_STORE_SCHEMA,
                              "there is no store at %s. Make it: holdfast store init %s", store->display,
                              store->display);
+    }
+    if (status == HF_STORE_OK && stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
+        status =
+            hf_store_fail(error, HF_STORE_REFUSED, "%s is a folder. Name a file in it: sqlite:%s/receipts.db",
+                          store->display, path);
     }
     if (status != HF_STORE_OK) {
         return status;

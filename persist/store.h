@@ -265,6 +265,11 @@ struct hf_store_totals {
 enum hf_store_status hf_store_totals(struct hf_store *store, const char *segment,
                                      struct hf_store_totals *totals, struct hf_store_error *error);
 
+/* The segment names that a store knows, in order. Nonzero stops (HF_STORE_STOPPED). */
+typedef int hf_store_segment_fn(void *ctx, const char *segment);
+enum hf_store_status hf_store_segments(struct hf_store *store, hf_store_segment_fn *segment, void *ctx,
+                                       struct hf_store_error *error);
+
 /* ---- for those who write a store ------------------------------------------------------------------------------- */
 
 /* persist/store_impl.h has struct hf_store and struct hf_store_ops. */

@@ -184,6 +184,33 @@ enum hf_store_status hf_store_first_since(struct hf_store *store, int64_t segmen
                           params, 2, hf_store_one_or_none, first_seq, error);
 }
 
+/* ---- segments ----------------------------------------------------------------------------------------------------- */
+
+struct segment_reader {
+    hf_store_segment_fn *segment;
+    void *ctx;
+    struct hf_store_error *error;
+};
+
+static enum hf_store_status read_segment(void *ctx, const struct hf_column *columns, unsigned cnt)
+{
+    const struct segment_reader *reader = ctx;
+    char name[HF_NAME_BYTES_MAX + 1];
+
+    (void)cnt;
+    snprintf(name, sizeof(name), "%.*s", (int)columns[0].len, columns[0].bytes);
+    return reader->segment(reader->ctx, name) == 0 ? HF_STORE_OK : hf_store_stopped(reader->error);
+}
+
+enum hf_store_status hf_store_segments(struct hf_store *store, hf_store_segment_fn *segment, void *ctx,
+                                       struct hf_store_error *error)
+{
+    struct segment_reader reader = {.segment = segment, .ctx = ctx, .error = error};
+
+    return hf_store_query(store, "SELECT name FROM segment ORDER BY name", NULL, 0, read_segment, &reader,
+                          error);
+}
+
 /* ---- receipts ----------------------------------------------------------------------------------------------------- */
 
 enum hf_store_status hf_store_rows(struct hf_store *store, const char *segment, uint64_t first_seq,

@@ -191,6 +191,10 @@ says "$store"
 expect 0 "$holdfast" store init "$store"
 expect 0 "$holdfast" store init
 says "sqlite:$XDG_STATE_HOME/holdfast/holdfast.db"
+expect 0 "$holdfast" store show "$store"
+says 'segments     none'
+expect 1 "$holdfast" store show "sqlite:$folder"
+warns 'is a folder. Name a file in it'
 expect 1 "$holdfast" store init "sqlite:$folder/nowhere/kept.db"
 warns "there is no folder $folder/nowhere"
 expect 2 "$holdfast" store make "$store"
@@ -205,6 +209,11 @@ says '"kind":"release"'
 expect 0 "$holdfast" store show "$store" --segment run
 says 'reservation      1'
 says 'release          1'
+expect 0 "$holdfast" store show "$store"
+says 'segments     run'
+expect 1 "$holdfast" store show "$store" --segment walk
+warns "nothing of a segment 'walk'"
+warns 'segments     run'
 
 # ---- a segment that a daemon serves
 expect 2 "$holdfast" status --segment "$name"

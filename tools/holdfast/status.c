@@ -134,6 +134,10 @@ static void print_slots(const struct hf_segment *seg)
     (void)printf("slots      %" PRIu32 ": %" PRIu32 " free, %" PRIu32 " in the making, %" PRIu32
                  " open, %" PRIu32 " closed; %" PRIu32 " known by id\n",
                  seg->slots_cnt, cnt.free, cnt.making, cnt.open, cnt.closed, cnt.known);
+    if (cnt.free < seg->slots_cnt / 5) {
+        (void)printf(
+            "           fewer than a fifth are free; when none is, reserves are busy: see holdfastd --slots\n");
+    }
     if (cnt.waiting == 0) {
         (void)printf("unwritten  nothing: everything is committed\n");
     } else {

@@ -15,8 +15,8 @@ static const char help[] =
     "       holdfast store prune [URL] --before TIME [--dry-run] [--json]\n"
     "\n"
     "init makes the schema of a store, its roles and its record of migrations, or what is\n"
-    "missing of them; twice is once. show says where the store is and, with --segment, what\n"
-    "it holds of that segment. prune takes away receipts that were committed before a time,\n"
+    "missing of them; twice is once. show says where the store is and whose receipts it has;\n"
+    "with --segment, what it holds of that segment. prune takes away receipts that were committed before a time,\n"
     "as far as a rollup covers them and nobody can ask for them any more: nothing of a month\n"
     "that is not over, of the last two days or the late horizon, or of an open reservation.\n"
     "PostgreSQL: whole partitions, by the owner of the schema. Daemons may run meanwhile.\n"
@@ -77,31 +77,75 @@ static void print_totals(const struct hf_store_head *head, const struct hf_store
                  totals->aside_cnt);
 }
 
+/* The names that a store knows, one a line. */
+struct listing {
+    FILE *out;
+    unsigned cnt;
+};
+
+static int list_segment(void *ctx, const char *segment)
+{
+    struct listing *listing = ctx;
+
+    (void)fprintf(listing->out, "%s%s\n", listing->cnt++ == 0 ? "segments     " : "             ", segment);
+    return 0;
+}
+
+static enum hf_store_status show_segments(struct hf_store *store, FILE *out, struct hf_store_error *error)
+{
+    struct listing listing = {.out = out};
+    enum hf_store_status status = hf_store_segments(store, list_segment, &listing, error);
+
+    if (status == HF_STORE_OK && listing.cnt == 0) {
+        (void)fprintf(out, "segments     none: no daemon has written to this store yet\n");
+    }
+    return status;
+}
+
+/* *known false: the store has nothing under that name. */
+static enum hf_store_status show_segment(struct hf_store *store, const char *segment, bool *known,
+                                         struct hf_store_error *error)
+{
+    struct hf_store_head head;
+    struct hf_store_totals totals;
+    enum hf_store_status status = hf_store_head(store, segment, &head, error);
+
+    *known = status != HF_STORE_OK || head.last.number > 0;
+    if (status != HF_STORE_OK || !*known) {
+        return status;
+    }
+    status = hf_store_totals(store, segment, &totals, error);
+    if (status == HF_STORE_OK) {
+        (void)printf("segment      %s\n", segment);
+        print_totals(&head, &totals);
+    }
+    return status;
+}
+
 static int show(const char *url, const char *segment)
 {
     struct hf_store_options options = {.role = HF_STORE_READER};
     struct hf_store_error error = {.text = ""};
     struct hf_store *store = NULL;
-    struct hf_store_head head;
-    struct hf_store_totals totals;
+    bool known = true;
     enum hf_store_status status = hf_store_open(url, &options, &store, &error);
 
     if (status != HF_STORE_OK) {
         return fail("cannot open the store", status, &error);
     }
     (void)printf("store        %s\n", hf_store_url(store));
-    if (segment != NULL) {
-        status = hf_store_head(store, segment, &head, &error);
-        if (status == HF_STORE_OK) {
-            status = hf_store_totals(store, segment, &totals, &error);
-        }
-        if (status == HF_STORE_OK) {
-            (void)printf("segment      %s\n", segment);
-            print_totals(&head, &totals);
-        }
+    status =
+        segment == NULL ? show_segments(store, stdout, &error) : show_segment(store, segment, &known, &error);
+    if (!known) {
+        (void)hf_command_fail("store", HF_EXIT_FAILED,
+                              "the store has nothing of a segment '%s'; what it has:", segment);
+        status = show_segments(store, stderr, &error);
     }
     hf_store_close(store);
-    return status == HF_STORE_OK ? HF_EXIT_OK : fail("cannot read the store", status, &error);
+    if (status != HF_STORE_OK) {
+        return fail("cannot read the store", status, &error);
+    }
+    return known ? HF_EXIT_OK : HF_EXIT_FAILED;
 }
 
 struct arguments {
