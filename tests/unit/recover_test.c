@@ -132,6 +132,25 @@ static void open_reservations_come_back(void **state)
     assert_int_equal(hf_test_daemon_receipts(&daemon_, "a", rows, 4), 2);
 }
 
+/* More is open than the slots asked for: the segment has room for it, and says so. */
+static void what_is_open_gets_its_slots(void **state)
+{
+    char id[16];
+
+    (void)state;
+    for (int i = 0; i < 100; i++) {
+        (void)snprintf(id, sizeof id, "open-%d", i);
+        reserve(id, "u", NULL, 1, 1);
+    }
+    hf_test_daemon_drain(&daemon_);
+    daemon_.options.slots = 64;
+    lose_segment(0);
+    assert_int_equal(hf_serve_recovered(daemon_.serve)->found.open_cnt, 100);
+    assert_true(hf_serve_recovered(daemon_.serve)->slots >= 100);
+    assert_int_equal(hf_serve_recovered(daemon_.serve)->slots, daemon_.seg->slots_cnt);
+    daemon_.options.slots = 0;
+}
+
 static void what_is_known_stays_known(void **state)
 {
     struct holdfast_closing closing;
@@ -490,6 +509,7 @@ int main(void)
 #define CASE(name) cmocka_unit_test_setup_teardown(name, open_daemon, close_daemon)
     const struct CMUnitTest tests[] = {
         CASE(open_reservations_come_back),
+        CASE(what_is_open_gets_its_slots),
         CASE(what_is_known_stays_known),
         CASE(credits_and_meters_come_back),
         CASE(a_reservation_keeps_its_prices_and_its_team),
