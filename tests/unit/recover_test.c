@@ -140,14 +140,14 @@ static void what_is_open_gets_its_slots(void **state)
     (void)state;
     for (int i = 0; i < 100; i++) {
         (void)snprintf(id, sizeof id, "open-%d", i);
-        reserve(id, "u", NULL, 1, 1);
+        reserve(id, "w", NULL, 1, 1);
     }
     hf_test_daemon_drain(&daemon_);
     daemon_.options.slots = 64;
     lose_segment(0);
     assert_int_equal(hf_serve_recovered(daemon_.serve)->found.open_cnt, 100);
     assert_true(hf_serve_recovered(daemon_.serve)->slots >= 100);
-    assert_int_equal(hf_serve_recovered(daemon_.serve)->slots, daemon_.seg->slots_cnt);
+    assert_true(daemon_.seg->slots_cnt >= hf_serve_recovered(daemon_.serve)->slots); /* whole chunks */
     daemon_.options.slots = 0;
 }
 
