@@ -111,7 +111,7 @@ typedef void hf_fsck_sum_fn(void *ctx, const struct hf_fsck_sum *sum);
 /* Sums of the tenant of the options, or of all: compared, confirmed, reported (fsck_compare.c). False without memory. */
 bool hf_fsck_check_sums(struct hf_fsck *fsck);
 
-/* One exact look at the sums of a tenant (fsck_sums.c): each bucket is handed to fn, and valid during the call. HF_OK, or why not: HF_EBUSY no
+/* One exact look at the sums of a tenant (fsck_sums.c, fsck_instant.c): each bucket is handed to fn, and valid during the call. HF_OK, or why not: HF_EBUSY no
  * instant could be had, HF_ENOTREADY the daemon's publications are in the making, HF_ECORRUPT W names what cannot be
  * applied, HF_ESYS no memory. */
 int hf_fsck_take_sums(struct hf_fsck *fsck, uint32_t tenant_idx, hf_fsck_sum_fn *fn, void *ctx);

@@ -1,453 +1,20 @@
-/* The sums of a tenant's buckets at one instant, beside its traffic.
- *
- * Every operation of a tenant raises the sequence of its W by one and names its slot. So a scan that reads W again and again
- * and has seen each number knows every slot that may have changed behind its back; it reads those again, and their rows, until
- * W stands still while there is nothing left to read. Then everything it holds is true at that instant. A number missed (this
- * process was not running just then) makes it start again. The operation that W names at the end may be half applied: then
- * what it will have done is computed, as a helper would, without writing it.
- *
- * The daemon changes slot_persisted, and then what is published, for a whole batch, and raises hdr_batch_number at the end. The
- * descriptor of the batch names the slots, so whether its marks have begun can be seen: the instant must lie after one batch and
- * before the marks of the next. A slot all of whose receipts are committed counts nothing in these sums, and so its being freed
- * and filled anew is no matter.
- *
- * Nothing is written. relaxed everywhere below: what is read is proved to be of one instant by E11's fence and W. */
-#include "core/fsck_impl.h"
+/* The sums of a tenant's buckets, as its slots and publications say, beside what the buckets say, of one instant. */
+#include "core/fsck_instant.h"
 
 #include "shm/clock.h"
 #include "shm/commit.h"
 
 #include <stdlib.h>
-#include <time.h>
-
-#define QUEUE_MAX   4096U /* slots that may change during one try */
-#define ROUNDS_MAX  256U  /* of reading again what has changed */
-#define POLL_SLOTS  8U    /* slots read between two looks at W */
-#define AHEAD_SLOTS 16U   /* slots asked for before they are read */
-
-/* One row's words as read. */
-struct row_words {
-    struct hf_u128 words[HF_SHM_ROW_BUCKETS];
-    uint64_t settled[HF_SHM_ROW_BUCKETS];
-    uint32_t settled_window[HF_SHM_ROW_BUCKETS];
-    uint64_t pub_seq;
-};
-
-struct take {
-    struct hf_fsck *fsck;
-    const struct hf_segment *seg;
-    uint32_t tenant_idx;
-    struct hf_u128 last; /* W as last seen */
-    uint32_t queue[QUEUE_MAX];
-    uint32_t queue_cnt;
-    struct hf_fsck_part *parts;
-    uint32_t parts_cnt;
-    uint32_t parts_room;
-    uint32_t *place; /* per slot: number of its part + 1 */
-    struct row_words *rows;
-    uint32_t rows_cnt;
-    uint64_t number; /* hdr_batch_number before anything of the daemon's was read */
-};
-
-enum outcome {
-    TAKEN,
-    AGAIN,      /* W, or the daemon, was faster */
-    PUBLISHING, /* publications are in the making */
-    IMPOSSIBLE, /* W names what cannot be: other findings say so */
-    NO_MEMORY
-};
-
-void hf_fsck_nap(uint32_t ms)
-{
-    struct timespec nap = {.tv_sec = ms / 1000U, .tv_nsec = (long)(ms % 1000U) * 1000000L};
-
-    if (ms > 0) {
-        (void)nanosleep(&nap, NULL);
-    }
-}
-
-/* ---- following W ------------------------------------------------------------------------------------------------- */
-
-static void push(struct take *take, struct hf_u128 word)
-{
-    if (hf_word_kind(word) != HF_KIND_NONE && hf_word_slot(word) < take->seg->slots_cnt) {
-        take->queue[take->queue_cnt++] = hf_word_slot(word);
-    }
-}
-
-/* Looks at W. False: a number was missed, or too much happens. */
-static bool follow(struct take *take)
-{
-    const struct hf_shm_tenant *tenant = &take->seg->tenants[take->tenant_idx];
-    struct hf_u128 word;
-
-    for (uint32_t try = 0; try < 64; try++) {
-        if (!hf_commit_read_word(tenant, &word)) { /* E10 */
-            continue;
-        }
-        if (word.lo == take->last.lo) {
-            return true;
-        }
-        if (hf_word_seq(word) != hf_word_seq(take->last) + 1U || take->queue_cnt == QUEUE_MAX) {
-            return false;
-        }
-        take->last = word;
-        push(take, word);
-        return true;
-    }
-    return false;
-}
-
-static bool follow_from_here(struct take *take)
-{
-    const struct hf_shm_tenant *tenant = &take->seg->tenants[take->tenant_idx];
-
-    for (uint32_t try = 0; try < 64; try++) {
-        if (hf_commit_read_word(tenant, &take->last)) { /* E10 */
-            push(take, take->last);
-            return true;
-        }
-    }
-    return false;
-}
-
-/* ---- slots ---------------------------------------------------------------------------------------------------- */
-
-static bool reserve_part(struct take *take, uint32_t slot_idx)
-{
-    if (take->parts_cnt == take->parts_room) {
-        uint32_t room = take->parts_room == 0 ? 1024 : 2 * take->parts_room;
-        struct hf_fsck_part *parts = realloc(take->parts, room * sizeof(*parts));
-
-        if (parts == NULL) {
-            return false;
-        }
-        take->parts = parts;
-        take->parts_room = room;
-    }
-    take->place[slot_idx] = ++take->parts_cnt;
-    return true;
-}
-
-/* Reads a slot (again). A part is kept for every slot of the tenant that is not written whole. */
-static enum outcome read_slot(struct take *take, uint32_t slot_idx)
-{
-    struct hf_shm_slot copy;
-    struct hf_u128 st;
-
-    if (!hf_fsck_copy_slot(take->seg, slot_idx, &st, &copy)) {
-        return AGAIN;
-    }
-    bool ours = hf_fsck_counts(st) && copy.slot_tenant == take->tenant_idx;
-
-    if (take->place[slot_idx] == 0) {
-        if (!ours || hf_fsck_is_written(&copy, st)) {
-            return TAKEN;
-        }
-        if (!reserve_part(take, slot_idx)) {
-            return NO_MEMORY;
-        }
-    }
-    struct hf_fsck_part *part = &take->parts[take->place[slot_idx] - 1U];
-
-    if (ours) {
-        hf_fsck_part_of(&copy, slot_idx, st, part);
-    } else {
-        *part = (struct hf_fsck_part){.slot_idx = slot_idx};
-    }
-    return TAKEN;
-}
-
-/* One look at all slots for those of the tenant. */
-static enum outcome read_all(struct take *take)
-{
-    const struct hf_segment *seg = take->seg;
-
-    for (uint32_t i = 0; i < seg->slots_cnt; i++) {
-        const struct hf_shm_slot *slot = &seg->slots[i];
-
-        if (i % POLL_SLOTS == 0 && !follow(take)) {
-            return AGAIN;
-        }
-        if (i + AHEAD_SLOTS < seg->slots_cnt) {
-            __builtin_prefetch(&slot[AHEAD_SLOTS].slot_st);
-            __builtin_prefetch(&slot[AHEAD_SLOTS].slot_tenant);
-        }
-        struct hf_u128 st = {.lo = hf_load_acq_u64(&slot->slot_st.lo)}; /* E13 acquire -> every CAS of st */
-
-        /* The tenant stands from PENDING on. A slot that changes hands meanwhile gets its new tenant by an operation. */
-        if (hf_fsck_counts(st) && hf_load_rlx_u32(&slot->slot_tenant) == take->tenant_idx) {
-            enum outcome outcome = read_slot(take, i);
-
-            if (outcome != TAKEN) {
-                return outcome;
-            }
-        }
-    }
-    return TAKEN;
-}
-
-static enum outcome read_parts_again(struct take *take)
-{
-    for (uint32_t i = 0; i < take->parts_cnt; i++) {
-        if (i % POLL_SLOTS == 0 && !follow(take)) {
-            return AGAIN;
-        }
-        enum outcome outcome = read_slot(take, take->parts[i].slot_idx);
-
-        if (outcome != TAKEN) {
-            return outcome;
-        }
-    }
-    return TAKEN;
-}
-
-/* ---- rows ------------------------------------------------------------------------------------------------------ */
-
-static void read_words(struct take *take, uint32_t row)
-{
-    struct row_words *words = &take->rows[take->fsck->row_place[row]];
-
-    for (uint32_t b = 0; b < HF_SHM_ROW_BUCKETS; b++) {
-        words->words[b] = hf_commit_read_bucket(
-            &take->seg->rows[row].row_buckets[b / HF_SHM_DIMS][b % HF_SHM_DIMS]); /* E12 */
-    }
-}
-
-static bool read_published(struct take *take, uint32_t row)
-{
-    const struct hf_shm_published *published = &take->seg->published[row];
-    struct row_words *words = &take->rows[take->fsck->row_place[row]];
-
-    words->pub_seq = hf_load_acq_u64(&published->pub_seq); /* E19 acquire -> the daemon's publication */
-    for (uint32_t b = 0; b < HF_SHM_ROW_BUCKETS; b++) {
-        const struct hf_shm_settled *settled = &published->pub_settled[b / HF_SHM_DIMS][b % HF_SHM_DIMS];
-
-        words->settled[b] = hf_load_rlx_u64(&settled->set_amount);
-        words->settled_window[b] = hf_load_rlx_u32(&settled->set_window);
-    }
-    hf_fence_acq(); /* E19 */
-    return (words->pub_seq & 1U) == 0 && hf_load_rlx_u64(&published->pub_seq) == words->pub_seq;
-}
-
-static enum outcome read_rows(struct take *take)
-{
-    const struct hf_fsck *fsck = take->fsck;
-    const uint32_t *rows = &fsck->row_list[fsck->row_first[take->tenant_idx]];
-
-    for (uint32_t i = 0; i < take->rows_cnt; i++) {
-        if (!follow(take)) {
-            return AGAIN;
-        }
-        read_words(take, rows[i]);
-        if (!read_published(take, rows[i])) {
-            return PUBLISHING;
-        }
-    }
-    return TAKEN;
-}
-
-static bool own_row(const struct take *take, uint32_t row)
-{
-    return row < take->seg->rows_cnt &&
-           take->seg->rows[row].row_tenant == take->tenant_idx && /* plain: read-only once published */
-           take->fsck->row_place[row] < take->rows_cnt;
-}
-
-/* ---- the instant --------------------------------------------------------------------------------------------------- */
-
-/* Reads again what W has named, until there is nothing left to read. */
-static enum outcome catch_up(struct take *take)
-{
-    for (uint32_t round = 0; round < ROUNDS_MAX; round++) {
-        if (!follow(take)) {
-            return AGAIN;
-        }
-        if (take->queue_cnt == 0) {
-            return TAKEN;
-        }
-        uint32_t slot_idx = take->queue[--take->queue_cnt];
-        enum outcome outcome = read_slot(take, slot_idx);
-
-        if (outcome != TAKEN) {
-            return outcome;
-        }
-        for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
-            uint32_t row = hf_load_rlx_u32(&take->seg->slots[slot_idx].slot_rows[layer]);
-
-            if (own_row(take, row)) {
-                read_words(take, row);
-            }
-        }
-    }
-    return AGAIN;
-}
-
-/* What the operation that W names will have done, in what was read. */
-static enum outcome finish_last(struct take *take)
-{
-    const struct hf_segment *seg = take->seg;
-    struct hf_shm_slot copy;
-    struct hf_u128 st;
-    struct hf_op op;
-    bool applied = false;
-
-    if (hf_word_kind(take->last) == HF_KIND_NONE) {
-        return TAKEN;
-    }
-    uint32_t slot_idx = hf_word_slot(take->last);
-
-    if (slot_idx >= seg->slots_cnt || hf_word_kind(take->last) >= HF_KIND_CNT) {
-        return IMPOSSIBLE;
-    }
-    bool right = hf_commit_describe(seg, slot_idx, (enum hf_kind)hf_word_kind(take->last),
-                                    hf_word_seq(take->last), hf_word_time_ms(take->last), &op, &applied);
-    if (!hf_commit_unchanged(&seg->tenants[take->tenant_idx], take->last)) { /* E11 */
-        return AGAIN;
-    }
-    if (!right) {
-        return IMPOSSIBLE;
-    }
-    if (applied) {
-        return TAKEN;
-    }
-    for (uint32_t n = 0; n < op.buckets_cnt; n++) {
-        size_t off = (size_t)((const uint8_t *)op.buckets[n].word - (const uint8_t *)seg->rows);
-        uint32_t row = (uint32_t)(off / sizeof(*seg->rows));
-        uint32_t in_row = op.buckets[n].window * HF_SHM_DIMS + op.buckets[n].dimension;
-
-        if (own_row(take, row)) {
-            struct hf_u128 *word = &take->rows[take->fsck->row_place[row]].words[in_row];
-
-            (void)hf_commit_bucket_after(&op, n, *word, word);
-        }
-    }
-    if (!hf_fsck_copy_slot(seg, slot_idx, &st, &copy)) {
-        return AGAIN;
-    }
-    if (!hf_fsck_counts(op.st_after)) {
-        return TAKEN;
-    }
-    if (take->place[slot_idx] == 0 && !reserve_part(take, slot_idx)) {
-        return NO_MEMORY;
-    }
-    hf_fsck_part_of(&copy, slot_idx, op.st_after, &take->parts[take->place[slot_idx] - 1U]);
-    return TAKEN;
-}
-
-bool hf_fsck_between_batches(const struct hf_segment *seg, uint64_t number)
-{
-    hf_fence_acq(); /* E20 fence: what was read before is older than these looks */
-    for (uint32_t i = 0; i < 2; i++) {
-        const struct hf_shm_batch *batch = &seg->batches[i];
-
-        /* E20 acquire -> hf_batch_announce. No descriptor of it yet: its marks have not begun. */
-        if (hf_load_acq_u64(&batch->bat_number) != number + 1U) {
-            continue;
-        }
-        uint64_t cnt = hf_load_rlx_u64(&batch->bat_entries_cnt);
-
-        for (uint64_t e = 0; e < cnt && e < 4; e++) { /* they are marked in their order */
-            uint64_t slot_idx = hf_load_rlx_u64(&batch->bat_entries[e].bat_slot) & (HF_SHM_SLOTS_MAX - 1U);
-            uint64_t marked = hf_load_rlx_u64(&batch->bat_entries[e].bat_persisted);
-
-            if (slot_idx < seg->slots_cnt &&
-                ((hf_load_acq_u64(&seg->slots[slot_idx].slot_persisted) ^ marked) & /* E18 */
-                 ~(uint64_t)HF_PERSISTED_CONFLICT) == 0) {
-                return false;
-            }
-        }
-    }
-    hf_fence_acq(); /* E20 fence */
-    return hf_load_rlx_u64(&seg->header->hdr_batch_number) == number;
-}
-
-static bool same_publications(const struct take *take)
-{
-    const struct hf_fsck *fsck = take->fsck;
-    const uint32_t *rows = &fsck->row_list[fsck->row_first[take->tenant_idx]];
-
-    for (uint32_t i = 0; i < take->rows_cnt; i++) {
-        if (hf_load_rlx_u64(&take->seg->published[rows[i]].pub_seq) != take->rows[i].pub_seq) {
-            return false;
-        }
-    }
-    return true;
-}
-
-static void start(struct take *take)
-{
-    for (uint32_t i = 0; i < take->parts_cnt; i++) {
-        take->place[take->parts[i].slot_idx] = 0;
-    }
-    take->parts_cnt = 0;
-    take->queue_cnt = 0;
-}
-
-/* One try. */
-static enum outcome try_once(struct take *take)
-{
-    const struct hf_segment *seg = take->seg;
-
-    start(take);
-    if (!follow_from_here(take)) {
-        return AGAIN;
-    }
-    enum outcome outcome = read_all(take);
-
-    if (outcome != TAKEN) {
-        return outcome;
-    }
-    take->number = hf_load_acq_u64(&seg->header->hdr_batch_number); /* E20 acquire -> hf_batch_done */
-    outcome = read_parts_again(take);
-    if (outcome == TAKEN) {
-        outcome = read_rows(take);
-    }
-    for (uint32_t round = 0; outcome == TAKEN && round < ROUNDS_MAX; round++) {
-        outcome = catch_up(take);
-        if (outcome == TAKEN) {
-            outcome = finish_last(take);
-        }
-        if (outcome == TAKEN && (!hf_fsck_between_batches(seg, take->number) || !same_publications(take))) {
-            return AGAIN;
-        }
-        if (outcome == TAKEN && hf_commit_unchanged(&seg->tenants[take->tenant_idx], take->last)) { /* E11 */
-            return TAKEN;
-        }
-    }
-    return outcome == TAKEN ? AGAIN : outcome;
-}
-
-static enum outcome try_often(struct take *take)
-{
-    const struct hf_fsck_options *options = &take->fsck->options;
-    uint64_t until = hf_clock_mono_fine_ms() + options->sums_wait_ms;
-    enum outcome outcome = AGAIN;
-    uint32_t spread = 1;
-
-    for (uint32_t try = 0; try < options->sums_tries; try++) {
-        outcome = try_once(take);
-        take->fsck->result->tries++;
-        if (outcome == TAKEN || outcome == NO_MEMORY || (try > 0 && hf_clock_mono_fine_ms() >= until)) {
-            break;
-        }
-        spread = spread * 1664525U + 1013904223U; /* out of step with the traffic */
-        hf_fsck_nap(try < 2 ? 0 : 1U + (spread >> 16) % 4U);
-    }
-    return outcome;
-}
-
-/* ---- comparing ------------------------------------------------------------------------------------------------- */
 
 /* Adds a part into the sums of the windows of now. sums: rows_cnt times HF_SHM_ROW_BUCKETS. */
-static void add_part(const struct take *take, const struct hf_fsck_part *part, const uint32_t *windows,
-                     __int128 *sums)
+static void add_part(const struct hf_fsck_instant *take, const struct hf_fsck_part *part,
+                     const uint32_t *windows, __int128 *sums)
 {
     for (uint64_t mask = part->mask; mask != 0; mask &= mask - 1) {
         struct hf_commit_bit bit = hf_commit_bit((uint32_t)__builtin_ctzll(mask));
         uint32_t row = part->rows[bit.layer];
 
-        if (own_row(take, row) && part->windows[bit.window] == windows[bit.window]) {
+        if (hf_fsck_own_row(take, row) && part->windows[bit.window] == windows[bit.window]) {
             sums[take->fsck->row_place[row] * HF_SHM_ROW_BUCKETS + bit.in_row] += part->change[bit.dimension];
         }
     }
@@ -458,7 +25,7 @@ static uint64_t clamp(__int128 sum)
     return sum < 0 ? 0 : sum > (__int128)HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : (uint64_t)sum;
 }
 
-static void hand_over(const struct take *take, const uint32_t *windows, const __int128 *sums,
+static void hand_over(const struct hf_fsck_instant *take, const uint32_t *windows, const __int128 *sums,
                       hf_fsck_sum_fn *fn, void *ctx)
 {
     const struct hf_fsck *fsck = take->fsck;
@@ -487,7 +54,7 @@ static void hand_over(const struct take *take, const uint32_t *windows, const __
 
 int hf_fsck_take_sums(struct hf_fsck *fsck, uint32_t tenant_idx, hf_fsck_sum_fn *fn, void *ctx)
 {
-    struct take *take = calloc(1, sizeof(*take));
+    struct hf_fsck_instant *take = calloc(1, sizeof(*take));
     uint32_t windows[HF_SHM_WINDOWS];
     __int128 *sums = NULL;
     int rc = HF_ESYS;
@@ -503,14 +70,14 @@ int hf_fsck_take_sums(struct hf_fsck *fsck, uint32_t tenant_idx, hf_fsck_sum_fn 
     take->place = calloc(fsck->seg->slots_cnt, sizeof(*take->place));
     sums = calloc((size_t)take->rows_cnt * HF_SHM_ROW_BUCKETS + 1U, sizeof(*sums));
     if (take->rows != NULL && take->place != NULL && sums != NULL) {
-        enum outcome outcome = try_often(take);
+        enum hf_fsck_outcome outcome = hf_fsck_take_instant(take);
         uint64_t now_ms = hf_clock_now_ms(fsck->seg); /* after everything: no window read is ahead of it */
 
-        rc = outcome == TAKEN        ? HF_OK
-             : outcome == AGAIN      ? HF_EBUSY
-             : outcome == PUBLISHING ? HF_ENOTREADY
-             : outcome == IMPOSSIBLE ? HF_ECORRUPT
-                                     : HF_ESYS;
+        rc = outcome == HF_FSCK_TAKEN        ? HF_OK
+             : outcome == HF_FSCK_AGAIN      ? HF_EBUSY
+             : outcome == HF_FSCK_PUBLISHING ? HF_ENOTREADY
+             : outcome == HF_FSCK_IMPOSSIBLE ? HF_ECORRUPT
+                                             : HF_ESYS;
         hf_window_ids(now_ms > HF_CLOCK_MS_MAX ? HF_CLOCK_MS_MAX : now_ms, windows);
         for (uint32_t i = 0; rc == HF_OK && i < take->parts_cnt; i++) {
             add_part(take, &take->parts[i], windows, sums);
