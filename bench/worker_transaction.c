@@ -4,8 +4,6 @@
 #include "core/path.h"
 #include "shm/commit.h"
 
-#include <string.h>
-
 /* One operation on the buckets of a path; opens: it is checked against the limits. False when there is no room. */
 static bool transact(struct hf_worker *worker, const struct hf_path *path, bool opens,
                      const int64_t change[HF_SHM_DIMS], struct hf_view *view)
@@ -21,8 +19,7 @@ static bool transact(struct hf_worker *worker, const struct hf_path *path, bool 
         op.slot_idx = 0;
         op.seq = hf_word_seq(view->word) + 1U;
         op.opens = opens;
-        memcpy(op.windows, view->windows, sizeof(op.windows));
-        memcpy(op.change, change, sizeof(op.change));
+        op.foretold = true;
         op.buckets_cnt = path->buckets_cnt;
         for (uint32_t i = 0; i < path->buckets_cnt; i++) {
             const struct hf_path_bucket *bucket = &path->buckets[i];
@@ -31,10 +28,11 @@ static bool transact(struct hf_worker *worker, const struct hf_path *path, bool 
                 return false;
             }
             op.buckets[i].word = bucket->word;
-            op.buckets[i].window = bucket->window;
-            op.buckets[i].dimension = bucket->dimension;
+            op.buckets[i].before = op.buckets[i].after = view->words[i];
+            (void)hf_commit_after(view->words[i], op.seq, view->windows[bucket->window],
+                                  change[bucket->dimension], opens, &op.buckets[i].after);
         }
-        if (hf_commit_run(seg, path->tenant_idx, view->word, &op, view->now_ms, view->words)) {
+        if (hf_commit_run(seg, path->tenant_idx, view->word, &op, view->now_ms)) {
             return true;
         }
     }

@@ -325,33 +325,32 @@ static void hf_admit_answer(struct hf_admit *admit, const struct hf_decision *de
     }
 }
 
-/* The operation of this round, from what was just filled: nothing is read back. */
+/* The operation of this round, from what was just read and filled: nothing is read back. */
 static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *decision, struct hf_op *op)
 {
     const struct hf_shm_slot *slot = &admit->handle->seg->slots[admit->slot_idx];
     const struct hf_path *path = admit->path;
+    const struct hf_view *view = &admit->view;
     /* relaxed: the generation was this owner's to set. */
     struct hf_u128 st = {hf_st_make(0, 0, HF_STATE_PENDING, 0, 0).lo, hf_load_rlx_u64(&slot->slot_st.hi)};
+    uint64_t seq = hf_word_seq(view->word) + 1U;
     op->kind = HF_KIND_RESERVE;
     op->slot_idx = admit->slot_idx;
-    op->seq = hf_word_seq(admit->view.word) + 1U;
+    op->seq = seq;
     op->st_before = st;
-    op->st_after = hf_st_make(op->seq, 0, HF_STATE_HELD, admit->view.now_ms, hf_st_gen(st));
-    for (uint32_t i = 0; i < path->buckets_cnt; i++) {
-        op->buckets[i].word = path->buckets[i].word;
-        op->buckets[i].window = path->buckets[i].window;
-        op->buckets[i].dimension = path->buckets[i].dimension;
+    op->st_after = hf_st_make(seq, 0, HF_STATE_HELD, view->now_ms, hf_st_gen(st));
+    op->opens = op->foretold = true;
+    uint32_t cnt = path->buckets_cnt;
+    op->buckets_cnt = cnt;
+    for (uint32_t i = 0; i < cnt; i++) {
+        const struct hf_path_bucket *bucket = &path->buckets[i];
+        struct hf_op_bucket *to = &op->buckets[i];
+        uint64_t amount = decision->held.by[bucket->dimension];
+        to->word = bucket->word;
+        to->before = to->after = view->words[i];
+        (void)hf_commit_after(view->words[i], seq, view->windows[bucket->window],
+                              amount == HF_SHM_UNKNOWN ? 0 : (int64_t)amount, true, &to->after);
     }
-    op->buckets_cnt = path->buckets_cnt;
-    memcpy(op->windows, admit->view.windows, sizeof op->windows);
-    op->change[0] = 1;
-    for (uint32_t dim = HF_DIM_TOKENS; dim <= HF_DIM_COST; dim++) {
-        op->change[dim] = decision->held.by[dim] == HF_SHM_UNKNOWN ? 0 : (int64_t)decision->held.by[dim];
-    }
-    op->opens = true;
-    op->credit_window = 0;
-    op->credit_row = HF_SHM_NONE;
-    op->credit_micros = 0;
 }
 
 /* Within the range of amounts, in every bucket and in the meter. */
@@ -405,8 +404,7 @@ static int hf_admit_round(struct hf_admit *admit, struct holdfast_answer *answer
     }
     struct hf_op op;
     hf_admit_op(admit, &decision, &op);
-    if (!hf_commit_run(seg, admit->path->tenant_idx, admit->view.word, &op, admit->view.now_ms,
-                       admit->view.words)) {
+    if (!hf_commit_run(seg, admit->path->tenant_idx, admit->view.word, &op, admit->view.now_ms)) {
         return hf_commit_exhausted(admit->view.word) ? hf_admit_busy(admit, answer) : HF_ADMIT_GO_ON;
     }
     hf_admit_answer(admit, &decision, ttl_ms, answer);

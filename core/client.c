@@ -13,8 +13,6 @@
 #define HF_VERSION "0"
 #endif
 
-#define HF_CLIENT_SILENT_MS 1000U /* daemon silent for longer: look whether the file is still in place */
-
 const char *holdfast_version(void)
 {
     return HF_VERSION;
@@ -63,12 +61,10 @@ int hf_client_fault(struct holdfast *handle, int code)
 
 /* ---- per call ----------------------------------------------------------------------------------------------- */
 
-int hf_client_silent(struct holdfast *handle, uint64_t mono_ms)
+int hf_client_look(struct holdfast *handle, uint64_t mono_ms)
 {
     const struct hf_segment *seg = handle->seg;
-    uint64_t heartbeat_ms = hf_load_rlx_u64(&seg->header->hdr_heartbeat_ms); /* relaxed: a gauge */
-    if (__builtin_expect(mono_ms <= heartbeat_ms + HF_CLIENT_SILENT_MS, 1) || seg->path[0] == '\0' ||
-        mono_ms - handle->looked_ms < HF_CLIENT_SILENT_MS) {
+    if (seg->path[0] == '\0' || mono_ms - handle->looked_ms < HF_CLIENT_SILENT_MS) {
         return HF_OK;
     }
     handle->looked_ms = mono_ms;
@@ -77,6 +73,20 @@ int hf_client_silent(struct holdfast *handle, uint64_t mono_ms)
         return HF_ENOTREADY;
     }
     return HF_OK;
+}
+
+const struct hf_shm_policy *hf_client_policy_of(struct holdfast *handle, uint32_t gen)
+{
+    const struct hf_segment *seg = handle->seg;
+    const struct hf_shm_policy *policy = hf_lookup_policy(seg, gen);
+    /* relaxed: read-only once published; a damaged number is checked with the rows that it counts. */
+    uint32_t rows_cnt = policy == NULL ? 0 : hf_load_rlx_u32(&policy->pol_rows_cnt);
+    const struct hf_shm_row_policy *last = rows_cnt == 0 ? NULL : hf_lookup_row(seg, policy, rows_cnt - 1U);
+    handle->policy = policy;
+    handle->policy_gen = gen;
+    handle->policy_rows_cnt = last == NULL ? 0 : rows_cnt;
+    handle->policy_rows = last == NULL ? NULL : last - (rows_cnt - 1U);
+    return policy;
 }
 
 int hf_client_enter(struct holdfast *handle)

@@ -34,9 +34,8 @@ int hf_close_ready(struct hf_close *close, struct hf_u128 *word, struct hf_clock
 int hf_close_describe(const struct hf_close *close, enum hf_kind kind, struct hf_u128 word, uint64_t now_ms,
                       struct hf_op *op);
 
-/* HF_OK, or HF_CLOSE_AGAIN: W was lost; HF_CLOSE_SPENT. words as in hf_commit_run(). */
-int hf_close_run(const struct hf_close *close, struct hf_u128 word, const struct hf_op *op, uint64_t now_ms,
-                 const struct hf_u128 *words);
+/* HF_OK, or HF_CLOSE_AGAIN: W was lost; HF_CLOSE_SPENT. */
+int hf_close_run(const struct hf_close *close, struct hf_u128 word, const struct hf_op *op, uint64_t now_ms);
 
 /* Everything unknown, nothing closed. */
 void hf_close_clear(struct holdfast_closing *closing);

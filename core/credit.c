@@ -111,7 +111,7 @@ static int hf_credit_round(struct hf_credit *credit)
                             &op, NULL)) {
         return HF_ECORRUPT;
     }
-    if (hf_commit_run(seg, credit->path.tenant_idx, view.word, &op, view.now_ms, NULL)) {
+    if (hf_commit_run(seg, credit->path.tenant_idx, view.word, &op, view.now_ms)) {
         return HOLDFAST_OK;
     }
     return hf_commit_exhausted(view.word) ? HF_CREDIT_SPENT : HF_EBUSY;

@@ -289,7 +289,7 @@ static int hf_extend_round(struct hf_extend *extend, struct holdfast_answer *ans
         op.st_before.lo != extend->found.st.lo || op.st_before.hi != extend->found.st.hi) {
         return HF_EXTEND_AGAIN;
     }
-    if (!hf_commit_run(seg, extend->path.tenant_idx, extend->view.word, &op, extend->view.now_ms, NULL)) {
+    if (!hf_commit_run(seg, extend->path.tenant_idx, extend->view.word, &op, extend->view.now_ms)) {
         return hf_commit_exhausted(extend->view.word) ? hf_extend_refuse(answer, HOLDFAST_REASON_BUSY)
                                                       : HF_EXTEND_AGAIN;
     }

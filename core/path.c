@@ -47,6 +47,8 @@ static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *pat
         bucket->window = (uint8_t)window;
         bucket->dimension = (uint8_t)dimension;
         path->dims_limited |= 1U << dimension;
+        path->mask |= 1ULL << bucket->bit;
+        path->has_credits |= bucket->credit != NULL;
     }
     return true;
 }
@@ -56,7 +58,9 @@ static void hf_path_clear(struct hf_path *path)
     path->cap_micros = path->cap_tokens = HF_SHM_UNKNOWN;
     path->cap_basis = path->on_expiry = path->on_overage = 0;
     path->ttl_ms = path->retry_after_ms = 0;
-    path->dims_limited = path->buckets_cnt = 0;
+    path->slot_flags = path->dims_limited = path->buckets_cnt = 0;
+    path->mask = 0;
+    path->has_credits = false;
     for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
         path->on_limit[layer] = 0;
         path->overdraft[layer] = 0;
@@ -94,6 +98,8 @@ static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_p
             return HF_ECORRUPT;
         }
     }
+    path->slot_flags = (path->on_expiry & HF_SLOT_EXPIRY_MASK) |
+                       (path->on_overage == HF_ON_OVERAGE_FAIL ? HF_SLOT_OVERAGE_FAIL : 0);
     return HF_OK;
 }
 
@@ -103,6 +109,11 @@ static int hf_path_set_cap(struct hf_path *path, const struct hf_shm_cap *cap)
     path->cap_micros = cap->cap_micros;
     path->cap_tokens = cap->cap_tokens;
     path->cap_basis = cap->cap_basis;
+    if (path->cap_basis == HF_BASIS_CAP) {
+        path->slot_flags |= HF_SLOT_BASIS_CAP |
+                            (path->cap_tokens != HF_SHM_UNKNOWN ? HF_SLOT_CAP_TOKENS : 0) |
+                            (path->cap_micros != HF_SHM_UNKNOWN ? HF_SLOT_CAP_COST : 0);
+    }
     return hf_path_amount(path->cap_micros) && hf_path_amount(path->cap_tokens) ? HF_OK : HF_ECORRUPT;
 }
 

@@ -32,7 +32,10 @@ struct hf_path {
     uint64_t overdraft[HF_SHM_LAYERS];
     uint64_t ttl_ms;
     uint64_t retry_after_ms;
+    uint32_t slot_flags;   /* HF_SLOT_x: what a slot keeps of on_expiry, on_overage and the capability */
     uint32_t dims_limited; /* bit per dimension that some bucket limits */
+    uint64_t mask;         /* of all buckets' bits */
+    bool has_credits;      /* some bucket has a credit */
     uint32_t buckets_cnt;
     struct hf_path_bucket buckets[HF_SHM_PATH_BUCKETS];
 };

@@ -59,7 +59,7 @@ int hf_reap_slot(struct hf_segment *seg, uint32_t slot_idx)
             op.st_before.lo != seen.lo || op.st_before.hi != seen.hi) {
             continue;
         }
-        if (hf_commit_run(seg, tenant, word, &op, now_ms, NULL)) {
+        if (hf_commit_run(seg, tenant, word, &op, now_ms)) {
             return kind == HF_KIND_RETAIN ? HOLDFAST_CLOSED_RETAINED : HOLDFAST_CLOSED_EXPIRED;
         }
         if (hf_commit_exhausted(word)) {

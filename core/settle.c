@@ -15,6 +15,7 @@
 /* Usage as told, in numbers that go into the slot; 0 where not told. */
 struct hf_told {
     uint64_t input, output, cached, cache_write, cost;
+    uint64_t tokens;      /* input and output; may be above the range */
     uint32_t close_flags; /* HF_CLOSE_USAGE, _HAS_x, _FAILURE, _REF; the source is added with the actuals */
     bool has_cost;
     const char *ref;
@@ -31,7 +32,10 @@ static bool hf_settle_amount(uint64_t told, uint64_t *kept, uint32_t flag, uint3
 static int hf_settle_told(const struct holdfast_usage *usage, int outcome, const char *ref,
                           struct hf_told *told)
 {
-    memset(told, 0, sizeof *told);
+    told->input = told->output = told->cached = told->cache_write = told->cost = told->tokens = 0;
+    told->has_cost = false;
+    told->ref = NULL;
+    told->ref_bytes = 0;
     if ((outcome != HOLDFAST_SUCCESS && outcome != HOLDFAST_FAILURE) ||
         (ref != NULL && hf_client_name(ref) == 0)) {
         return HOLDFAST_REASON_INVALID_REQUEST;
@@ -48,6 +52,7 @@ static int hf_settle_told(const struct holdfast_usage *usage, int outcome, const
     told->close_flags |= HF_CLOSE_USAGE;
     told->input = usage->input_tokens;
     told->output = usage->output_tokens;
+    told->tokens = told->input + told->output; /* both are within the range, or refused below */
     told->has_cost = usage->cost_micros != HOLDFAST_UNKNOWN;
     uint32_t ignored = 0;
     bool right = told->input <= HF_AMOUNT_MAX && told->output <= HF_AMOUNT_MAX &&
@@ -60,23 +65,10 @@ static int hf_settle_told(const struct holdfast_usage *usage, int outcome, const
     return right ? HOLDFAST_REASON_NONE : HOLDFAST_REASON_INVALID_AMOUNT;
 }
 
-/* Actual tokens and cost by the prices fixed at reserve. False: above the range. */
-static bool hf_settle_actual(const struct hf_segment *seg, const struct hf_shm_slot *slot,
-                             const struct hf_told *told, uint64_t *tokens, uint64_t *cost, uint32_t *source)
+/* The cost by the prices fixed at reserve. False: above the range. */
+static bool hf_settle_derived(const struct hf_segment *seg, const struct hf_shm_slot *slot,
+                              const struct hf_told *told, uint64_t *tokens, uint64_t *cost, uint32_t *source)
 {
-    *tokens = *cost = HF_UNKNOWN;
-    *source = 0;
-    if ((told->close_flags & HF_CLOSE_USAGE) == 0) {
-        return true;
-    }
-    if (!hf_amount_add(told->input, told->output, tokens)) {
-        return false;
-    }
-    if (told->has_cost) {
-        *cost = told->cost;
-        *source = HF_CLOSE_SOURCE_PROVIDER;
-        return true;
-    }
     bool degraded = (hf_load_rlx_u32(&slot->slot_flags) & HF_SLOT_DEGRADED) != 0; /* relaxed: E13 */
     uint32_t price_idx =
         hf_load_rlx_u32(degraded ? &slot->slot_economy : &slot->slot_model); /* relaxed: E13 */
@@ -86,6 +78,28 @@ static bool hf_settle_actual(const struct hf_segment *seg, const struct hf_shm_s
     }
     *source = HF_CLOSE_SOURCE_DERIVED;
     return hf_price_actual(&price, told->input, told->cached, told->cache_write, told->output, tokens, cost);
+}
+
+/* Actual tokens and cost. False: above the range. */
+static inline bool hf_settle_actual(const struct hf_segment *seg, const struct hf_shm_slot *slot,
+                                    const struct hf_told *told, uint64_t *tokens, uint64_t *cost,
+                                    uint32_t *source)
+{
+    *tokens = *cost = HF_UNKNOWN;
+    *source = 0;
+    if ((told->close_flags & HF_CLOSE_USAGE) == 0) {
+        return true;
+    }
+    *tokens = told->tokens;
+    if (told->tokens > HF_AMOUNT_MAX) {
+        return false;
+    }
+    if (told->has_cost) {
+        *cost = told->cost;
+        *source = HF_CLOSE_SOURCE_PROVIDER;
+        return true;
+    }
+    return hf_settle_derived(seg, slot, told, tokens, cost, source);
 }
 
 /* Answer of a settle from hold and actuals. */
@@ -99,8 +113,8 @@ static void hf_settle_part(uint64_t held, uint64_t actual, uint64_t *released, u
     *overage = actual != HF_UNKNOWN && actual > held ? actual - held : 0;
 }
 
-static void hf_settle_answer(const struct hf_shm_hold *hold, uint64_t tokens, uint64_t cost,
-                             uint32_t close_flags, struct holdfast_closing *closing)
+static inline void hf_settle_answer(const struct hf_shm_hold *hold, uint64_t tokens, uint64_t cost,
+                                    uint32_t close_flags, struct holdfast_closing *closing)
 {
     closing->kind = HOLDFAST_CLOSED_SETTLED;
     closing->actual.tokens = tokens;
@@ -202,19 +216,20 @@ static void hf_settle_write(struct hf_shm_slot *slot, const struct hf_told *told
 }
 
 /* Whether bucket n of op, with this value, is over its limit, in a window that still runs. */
-static bool hf_settle_below_zero(const struct hf_segment *seg, const struct hf_shm_policy *policy,
-                                 const struct hf_op *op, uint32_t n, uint64_t value, uint64_t now_ms)
+static bool hf_settle_below_zero(const struct hf_close *close, const struct hf_op *op, uint32_t n,
+                                 uint64_t value, uint64_t now_ms)
 {
+    const struct hf_segment *seg = close->handle->seg;
     const struct hf_op_bucket *bucket = &op->buckets[n];
     uint32_t row_idx =
         (uint32_t)((size_t)((const uint8_t *)bucket->word - (const uint8_t *)seg->rows) / sizeof *seg->rows);
-    const struct hf_shm_row_policy *limits = hf_lookup_row(seg, policy, row_idx);
+    const struct hf_shm_row_policy *limits = hf_client_row(close->handle, row_idx);
     if (limits == NULL) {
         return false;
     }
     uint64_t limit =
         limits->rpl_limits[bucket->window][bucket->dimension]; /* plain: read-only once published */
-    if (limit == HF_SHM_UNKNOWN || value <= limit ||
+    if (__builtin_expect(value <= limit, 1) ||                 /* unknown, which is none, is the highest */
         hf_window_id((enum hf_window)bucket->window, now_ms) != op->windows[bucket->window]) {
         return false;
     }
@@ -227,23 +242,26 @@ static bool hf_settle_below_zero(const struct hf_segment *seg, const struct hf_s
 }
 
 /* Reads the buckets of op and foretells them. HOLDFAST_REASON_NONE or _INVALID_AMOUNT (above the range); *exceeded. */
-static int hf_settle_foretell(const struct hf_close *close, const struct hf_op *op, uint64_t now_ms,
-                              struct hf_u128 *words, bool *exceeded)
+static int hf_settle_foretell(const struct hf_close *close, struct hf_op *op, uint64_t now_ms, bool *exceeded)
 {
-    const struct hf_segment *seg = close->handle->seg;
     const struct hf_shm_policy *policy =
-        hf_client_policy(close->handle, hf_path_generation(seg, close->tenant_idx));
+        hf_client_policy(close->handle, hf_path_generation(close->handle->seg, close->tenant_idx));
+    uint32_t cnt = op->buckets_cnt;
     *exceeded = false;
-    for (uint32_t n = 0; n < op->buckets_cnt; n++) {
-        struct hf_u128 after;
-        words[n] = after = hf_commit_read_bucket(op->buckets[n].word); /* E12 */
-        int64_t change = op->change[op->buckets[n].dimension];
-        bool acts = hf_commit_bucket_after(op, n, words[n], &after);
-        if (acts && change > 0 && hf_bucket_value(words[n]) + (uint64_t)change > HF_AMOUNT_MAX) {
+    op->foretold = true;
+    for (uint32_t n = 0; n < cnt; n++) {
+        struct hf_op_bucket *bucket = &op->buckets[n];
+        struct hf_u128 before = hf_commit_read_bucket(bucket->word); /* E12 */
+        struct hf_u128 after = before;
+        int64_t change = op->change[bucket->dimension];
+        bool acts = hf_commit_bucket_after(op, n, before, &after);
+        bucket->before = before;
+        bucket->after = after;
+        if (acts && change > 0 && hf_bucket_value(before) + (uint64_t)change > HF_AMOUNT_MAX) {
             return HOLDFAST_REASON_INVALID_AMOUNT;
         }
-        *exceeded |= acts && policy != NULL &&
-                     hf_settle_below_zero(seg, policy, op, n, hf_bucket_value(after), now_ms);
+        *exceeded |=
+            acts && policy != NULL && hf_settle_below_zero(close, op, n, hf_bucket_value(after), now_ms);
     }
     return HOLDFAST_REASON_NONE;
 }
@@ -289,7 +307,6 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
 {
     struct hf_segment *seg = close->handle->seg;
     struct hf_shm_slot *slot = close->found.slot;
-    struct hf_u128 words[HF_SHM_PATH_BUCKETS];
     struct hf_u128 word;
     struct hf_clock_now now;
     struct hf_settle settle;
@@ -310,7 +327,7 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
     if (code != HF_OK) {
         return code;
     }
-    int reason = hf_settle_foretell(close, &op, now.now_ms, words, &exceeded);
+    int reason = hf_settle_foretell(close, &op, now.now_ms, &exceeded);
     uint64_t charged = settle.cost == HF_UNKNOWN ? settle.hold.hold_cost : settle.cost;
     if (settle.kind != HF_KIND_DISPUTE && !hf_meter_room_for_all(seg, 0, charged) &&
         !hf_meter_slot_room(seg, slot, 0, charged)) {
@@ -324,7 +341,7 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
         closing->quota_exceeded = 1;
         hf_store_rlx_u32(&slot->slot_close, settle.close_flags | HF_CLOSE_QUOTA_EXCEEDED); /* relaxed: E10 */
     }
-    code = hf_close_run(close, word, &op, now.now_ms, words);
+    code = hf_close_run(close, word, &op, now.now_ms);
     if (code == HF_OK && settle.kind == HF_KIND_DISPUTE) {
         hf_close_clear(closing);
         closing->kind = HOLDFAST_CLOSED_DISPUTED;

@@ -115,9 +115,9 @@ uint32_t hf_slot_load_text(const char field[64], uint32_t bytes, char text[64])
 void hf_slot_fill_request(struct hf_shm_slot *slot, const struct hf_want *want, const struct hf_path *path)
 {
     /* relaxed, all of this function: published by hf_slot_pending (E13). */
-    for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
-        hf_store_rlx_u32(&slot->slot_rows[i], path->rows[i]); /* relaxed: E13 */
-    }
+    hf_store_rlx_u32(&slot->slot_rows[0], path->rows[0]);           /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_rows[1], path->rows[1]);           /* relaxed: E13 */
+    hf_store_rlx_u32(&slot->slot_rows[2], path->rows[2]);           /* relaxed: E13 */
     hf_store_rlx_u32(&slot->slot_tenant, path->tenant_idx);         /* relaxed: E13 */
     hf_store_rlx_u32(&slot->slot_policy_gen, path->policy_gen);     /* relaxed: E13 */
     hf_store_rlx_u64(&slot->slot_in1, want->in1);                   /* relaxed: E13 */
@@ -135,7 +135,8 @@ void hf_slot_fill_request(struct hf_shm_slot *slot, const struct hf_want *want, 
     hf_slot_store_text(slot->slot_id, want->id, want->id_bytes);
 }
 
-static void hf_slot_fill_credits(struct hf_shm_slot *slot, const struct hf_slot_round *round, uint32_t *flags)
+/* HF_SLOT_CREDITS when there is a credit to keep. */
+static uint32_t hf_slot_fill_credits(struct hf_shm_slot *slot, const struct hf_slot_round *round)
 {
     uint64_t credits[HF_SHM_WINDOWS] = {0};
     uint64_t any = 0;
@@ -147,43 +148,40 @@ static void hf_slot_fill_credits(struct hf_shm_slot *slot, const struct hf_slot_
         }
     }
     if (any == 0) {
-        return;
+        return 0;
     }
-    *flags |= HF_SLOT_CREDITS;
     for (uint32_t i = 0; i < HF_SHM_WINDOWS; i++) {
         hf_store_rlx_u64(&slot->slot_credits[i], credits[i]); /* relaxed: E10, E13 */
     }
+    return HF_SLOT_CREDITS;
 }
 
 void hf_slot_fill_round(struct hf_shm_slot *slot, const struct hf_slot_round *round)
 {
     const struct hf_path *path = round->path;
-    uint64_t mask = 0;
-    for (uint32_t i = 0; i < path->buckets_cnt; i++) {
-        mask |= 1ULL << path->buckets[i].bit;
+    const struct hf_view *view = round->view;
+    uint32_t flags = round->flags | path->slot_flags;
+    if (path->has_credits) {
+        flags |= hf_slot_fill_credits(slot, round);
     }
-    uint32_t flags = round->flags | (path->on_expiry & HF_SLOT_EXPIRY_MASK) |
-                     (path->on_overage == HF_ON_OVERAGE_FAIL ? HF_SLOT_OVERAGE_FAIL : 0);
-    if (path->cap_basis == HF_BASIS_CAP) {
-        flags |= HF_SLOT_BASIS_CAP | (path->cap_tokens != HF_SHM_UNKNOWN ? HF_SLOT_CAP_TOKENS : 0) |
-                 (path->cap_micros != HF_SHM_UNKNOWN ? HF_SLOT_CAP_COST : 0);
-    }
-    hf_slot_fill_credits(slot, round, &flags);
-    uint64_t now_ms = round->view->now_ms;
+    uint64_t now_ms = view->now_ms;
+    uint64_t tokens = round->held->by[HF_DIM_TOKENS];
+    uint64_t cost = round->held->by[HF_DIM_COST];
     struct hf_shm_hold *hold = &slot->slot_holds[0];
-    hf_store_rlx_u64(&slot->slot_mask, mask);          /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_reserved_ms, now_ms); /* relaxed: E10 */
-    for (uint32_t i = 0; i < 4; i++) {
-        hf_store_rlx_u32(&slot->slot_windows[i], round->view->windows[i]); /* relaxed: E10 */
-    }
-    hf_store_rlx_u64(&slot->slot_first_tokens, round->held->by[HF_DIM_TOKENS]); /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_first_cost, round->held->by[HF_DIM_COST]);     /* relaxed: E10 */
-    hf_store_rlx_u64(&slot->slot_first_expires_ms, now_ms + round->ttl_ms);     /* relaxed: E10 */
-    hf_store_rlx_u64(&hold->hold_tokens, round->held->by[HF_DIM_TOKENS]);       /* relaxed: E10 */
-    hf_store_rlx_u64(&hold->hold_cost, round->held->by[HF_DIM_COST]);           /* relaxed: E10 */
-    hf_store_rlx_u64(&hold->hold_deadline, round->deadline);                    /* relaxed: E10 */
-    hf_store_rlx_u64(&hold->hold_time_ms, now_ms);                              /* relaxed: E10 */
-    hf_store_rlx_u32(&slot->slot_flags, flags);                                 /* relaxed: E10 */
+    hf_store_rlx_u64(&slot->slot_mask, path->mask);                         /* relaxed: E10 */
+    hf_store_rlx_u64(&slot->slot_reserved_ms, now_ms);                      /* relaxed: E10 */
+    hf_store_rlx_u32(&slot->slot_windows[0], view->windows[0]);             /* relaxed: E10 */
+    hf_store_rlx_u32(&slot->slot_windows[1], view->windows[1]);             /* relaxed: E10 */
+    hf_store_rlx_u32(&slot->slot_windows[2], view->windows[2]);             /* relaxed: E10 */
+    hf_store_rlx_u32(&slot->slot_windows[3], view->windows[3]);             /* relaxed: E10 */
+    hf_store_rlx_u64(&slot->slot_first_tokens, tokens);                     /* relaxed: E10 */
+    hf_store_rlx_u64(&slot->slot_first_cost, cost);                         /* relaxed: E10 */
+    hf_store_rlx_u64(&slot->slot_first_expires_ms, now_ms + round->ttl_ms); /* relaxed: E10 */
+    hf_store_rlx_u64(&hold->hold_tokens, tokens);                           /* relaxed: E10 */
+    hf_store_rlx_u64(&hold->hold_cost, cost);                               /* relaxed: E10 */
+    hf_store_rlx_u64(&hold->hold_deadline, round->deadline);                /* relaxed: E10 */
+    hf_store_rlx_u64(&hold->hold_time_ms, now_ms);                          /* relaxed: E10 */
+    hf_store_rlx_u32(&slot->slot_flags, flags);                             /* relaxed: E10 */
 }
 
 /* ---- finding ------------------------------------------------------------------------------------------------ */
@@ -239,7 +237,7 @@ enum hf_index_result hf_slot_find(struct holdfast *handle, const char *id, uint3
         return hf_slot_find_hashed(seg, hf_index_hash(seg, id, id_bytes), id, id_bytes, hf_clock_now_ms(seg),
                                    found);
     }
-    if (hf_st_state(found->st) == HF_STATE_PENDING && !hf_slot_look_again(seg, found)) {
+    if (__builtin_expect(hf_st_state(found->st) == HF_STATE_PENDING, 0) && !hf_slot_look_again(seg, found)) {
         return HF_INDEX_ABSENT;
     }
     return HF_INDEX_FOUND;

@@ -39,23 +39,21 @@ static uint64_t extrapolate(const struct hf_clock_published *pub, uint64_t mono_
     return mono_ms > pub->mono_ms ? pub->time_ms + (mono_ms - pub->mono_ms) : pub->time_ms;
 }
 
-/* One try to copy the publication that seq names, with the coarse clock read beside it. False when it is not, or no
- * more, in force. */
-static bool read_copy(const struct hf_shm_header *header, uint32_t seq, struct hf_clock_published *pub)
+/* Copies time and mono of the publication that seq names. False when there is none. */
+static inline bool read_copy(const struct hf_shm_header *header, uint32_t seq, struct hf_clock_published *pub)
 {
     uint32_t copy = seq >> 1 & 1U;
 
-    if (seq < 2)
+    if (__builtin_expect(seq < 2, 0))
         return false;
     /* relaxed: E2's fence at the caller proves that the copy was not filled again meanwhile. */
     pub->time_ms = hf_load_rlx_u64(&header->clk_time_ms[copy]);
     pub->mono_ms = hf_load_rlx_u64(&header->clk_mono_ms[copy]);
-    pub->uncertainty_ms = hf_load_rlx_u32(&header->clk_uncertainty_ms[copy]);
     return true;
 }
 
 /* Raises clk_hold_ms to at least ms; a lost round means that it was raised. */
-static void raise_hold(struct hf_shm_header *header, uint64_t ms)
+static __attribute__((noinline)) void raise_hold(struct hf_shm_header *header, uint64_t ms)
 {
     for (;;) {
         uint64_t hold = hf_load_rlx_u64(&header->clk_hold_ms); /* relaxed: the CAS decides */
@@ -74,6 +72,8 @@ bool hf_clock_published(const struct hf_segment *seg, struct hf_clock_published 
             hf_load_acq_u32(&header->clk_seq); /* E2 acquire -> hf_clock_publish: the copy is whole */
         bool there = read_copy(header, seq, out);
 
+        out->uncertainty_ms =
+            hf_load_rlx_u32(&header->clk_uncertainty_ms[seq >> 1 & 1U]); /* relaxed: E2's fence */
         hf_fence_acq();                                                  /* E2 fence -> hf_clock_publish */
         if (there && hf_load_rlx_u32(&header->clk_seq) >> 1 == seq >> 1) /* relaxed: E2's fence */
             return true;
@@ -88,7 +88,8 @@ bool hf_clock_published(const struct hf_segment *seg, struct hf_clock_published 
  * publication and finds clk_seq even saw no more than that one showed when the daemon made clk_seq odd; the daemon
  * reads its clock after that, and holds what was shown then. Who finds clk_seq odd raises the hold himself before he
  * looks again. Either way the next publication starts from nothing less than anybody saw. */
-static uint64_t now_and_mono(struct hf_shm_header *header, uint64_t *mono_ms)
+static inline __attribute__((always_inline)) uint64_t now_and_mono(struct hf_shm_header *header,
+                                                                   uint64_t *mono_ms)
 {
     for (int try = 0; try < HF_CLOCK_TRIES; try++) {
         uint32_t seq =
@@ -102,7 +103,7 @@ static uint64_t now_and_mono(struct hf_shm_header *header, uint64_t *mono_ms)
         uint64_t now = extrapolate(&pub, *mono_ms);
         if (now < hold)
             now = hold;
-        if ((seq & 1U) != 0) {
+        if (__builtin_expect((seq & 1U) != 0, 0)) {
             /* Only what a whole copy showed: a reader that was stopped since its first look may hold halves of two
              * publications, and the hold never comes down again. */
             hf_fence_acq();                               /* E2 fence -> hf_clock_publish */

@@ -4,14 +4,6 @@
 
 #include <string.h>
 
-bool hf_commit_read_word(const struct hf_shm_tenant *tenant, struct hf_u128 *word)
-{
-    /* E10 acquire -> W CAS: the slot of the operation it names is complete. */
-    word->lo = hf_load_acq_u64(&tenant->ten_word.lo);
-    word->hi = hf_load_acq_u64(&tenant->ten_word.hi);         /* E10 */
-    return hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo; /* relaxed: after the acquire of hi */
-}
-
 bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word)
 {
     /* E11 acquire fence: every load before it is older than this look at W; the bucket CAS of a later
@@ -35,44 +27,6 @@ static const struct hf_commit_bit hf_commit_bits[HF_SHM_PATH_BUCKETS] = {
 struct hf_commit_bit hf_commit_bit(uint32_t bit)
 {
     return hf_commit_bits[bit < HF_SHM_PATH_BUCKETS ? bit : 0];
-}
-
-/* v + change, kept in the range of amounts. Callers have checked the range before W was moved, so the
- * clamps act only on a damaged segment: they keep damage from spreading into the other fields. */
-static uint64_t hf_commit_add(uint64_t v, int64_t change)
-{
-    if (change < 0) {
-        uint64_t down = (uint64_t)-change;
-        return v > down ? v - down : 0;
-    }
-    v += (uint64_t)change;
-    return v > HF_SHM_AMOUNT_MAX ? HF_SHM_AMOUNT_MAX : v;
-}
-
-/* In line for the committer's loop; the function below is the same for others. */
-static inline bool hf_commit_after(const struct hf_op *op, uint32_t n, struct hf_u128 before,
-                                   struct hf_u128 *after)
-{
-    const struct hf_op_bucket *bucket = &op->buckets[n];
-    if (hf_bucket_tag(before) >= op->seq) {
-        return false;
-    }
-    uint32_t window = op->windows[bucket->window];
-    uint64_t value = hf_bucket_value(before);
-    uint32_t seen = hf_bucket_window(before);
-    if (__builtin_expect(seen != window, 0)) {
-        if (!op->opens || seen > window) {
-            return false; /* its window is over: the receipt carries it, the live window does not */
-        }
-        value = 0;
-    }
-    *after = hf_bucket_make(hf_commit_add(value, op->change[bucket->dimension]), window, op->seq);
-    return true;
-}
-
-bool hf_commit_bucket_after(const struct hf_op *op, uint32_t n, struct hf_u128 before, struct hf_u128 *after)
-{
-    return hf_commit_after(op, n, before, after);
 }
 
 static bool hf_commit_credit_after(const struct hf_op *op, struct hf_u128 before, struct hf_u128 *after)
@@ -101,13 +55,28 @@ static void hf_commit_apply_credit(const struct hf_segment *seg, const struct hf
     }
 }
 
-static void hf_commit_apply(const struct hf_segment *seg, const struct hf_op *op, const struct hf_u128 *words)
+/* From what its owner has read and computed before it moved W. */
+static inline void hf_commit_apply_foretold(const struct hf_op *op)
 {
+    const struct hf_op_bucket *end = &op->buckets[op->buckets_cnt];
+    for (const struct hf_op_bucket *bucket = op->buckets; bucket < end; bucket++) {
+        if (bucket->after.hi != bucket->before.hi) { /* its tag changes with it */
+            hf_cas_acqrel_u128(bucket->word, bucket->before, bucket->after); /* E12 acqrel, as below */
+        }
+    }
+}
+
+static inline void hf_commit_apply(const struct hf_segment *seg, const struct hf_op *op)
+{
+    if (op->foretold) {
+        hf_commit_apply_foretold(op);
+        return;
+    }
     for (uint32_t n = 0; n < op->buckets_cnt; n++) {
         struct hf_u128 *bucket = op->buckets[n].word;
         struct hf_u128 after;
-        struct hf_u128 before = words != NULL ? words[n] : hf_commit_read_bucket(bucket); /* E12 */
-        if (hf_commit_after(op, n, before, &after)) {
+        struct hf_u128 before = hf_commit_read_bucket(bucket); /* E12 */
+        if (hf_commit_bucket_after(op, n, before, &after)) {
             /* E12 acqrel. One try is enough: until A says so, op alone may change this bucket, so a failure
              * means that it has been applied. CRASH before or after: the tag tells the next helper. */
             hf_cas_acqrel_u128(bucket, before, after);
@@ -149,9 +118,10 @@ static int64_t hf_commit_amount(uint64_t amount)
 }
 
 /* What stays charged in a dimension: the actual, or the hold where the actual is unknown. */
-static int64_t hf_commit_charged(uint64_t actual, uint64_t held)
+static int64_t hf_commit_charged(const uint64_t *actual, int64_t held)
 {
-    return hf_commit_amount(actual == HF_SHM_UNKNOWN ? held : actual);
+    uint64_t amount = hf_load_rlx_u64(actual); /* relaxed: E11 */
+    return amount == HF_SHM_UNKNOWN ? held : hf_commit_amount(amount);
 }
 
 static bool hf_commit_is_open(enum hf_state state)
@@ -164,30 +134,26 @@ static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state stat
                               struct hf_op *op)
 {
     const struct hf_shm_hold *hold = &slot->slot_holds[ordinal & 1U];
+    const struct hf_shm_hold *next = &slot->slot_holds[(ordinal + 1U) & 1U];
+    bool expired = state == HF_STATE_EXPIRED;
     int64_t tokens = hf_commit_amount(hf_load_rlx_u64(&hold->hold_tokens)); /* relaxed: E11 re-checks W */
     int64_t cost = hf_commit_amount(hf_load_rlx_u64(&hold->hold_cost));     /* relaxed: E11 */
-    int64_t actual_tokens = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_tokens), /* relaxed: E11 */
-                                              hf_load_rlx_u64(&hold->hold_tokens));       /* relaxed: E11 */
-    int64_t actual_cost = hf_commit_charged(hf_load_rlx_u64(&slot->slot_actual_cost),     /* relaxed: E11 */
-                                            hf_load_rlx_u64(&hold->hold_cost));           /* relaxed: E11 */
-    bool expired = state == HF_STATE_EXPIRED;
+    op->change[0] = op->change[1] = op->change[2] = 0;
     switch (op->kind) {
     case HF_KIND_RESERVE:
         op->change[0] = 1;
         op->change[1] = tokens;
         op->change[2] = cost;
-        op->opens = true;
         return state == HF_STATE_PENDING;
-    case HF_KIND_EXTEND: {
-        const struct hf_shm_hold *next = &slot->slot_holds[(ordinal + 1U) & 1U];
+    case HF_KIND_EXTEND:
         op->change[1] = hf_commit_amount(hf_load_rlx_u64(&next->hold_tokens)) - tokens; /* relaxed: E11 */
         op->change[2] = hf_commit_amount(hf_load_rlx_u64(&next->hold_cost)) - cost;     /* relaxed: E11 */
         return hf_commit_is_open(state);
-    }
     case HF_KIND_SETTLE:
-        op->change[1] = actual_tokens - tokens;
-        op->change[2] = actual_cost - cost;
-        return hf_commit_is_open(state);
+    case HF_KIND_LATE:
+        op->change[1] = hf_commit_charged(&slot->slot_actual_tokens, tokens) - (expired ? 0 : tokens);
+        op->change[2] = hf_commit_charged(&slot->slot_actual_cost, cost) - (expired ? 0 : cost);
+        return op->kind == HF_KIND_SETTLE ? hf_commit_is_open(state) : expired || state == HF_STATE_RETAINED;
     case HF_KIND_RELEASE:
         op->change[0] = -1;
         op->change[1] = -tokens;
@@ -204,10 +170,6 @@ static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state stat
         op->change[1] = expired ? tokens : 0;
         op->change[2] = expired ? cost : 0;
         return hf_commit_is_open(state) || expired || state == HF_STATE_RETAINED;
-    case HF_KIND_LATE:
-        op->change[1] = actual_tokens - (expired ? 0 : tokens);
-        op->change[2] = actual_cost - (expired ? 0 : cost);
-        return expired || state == HF_STATE_RETAINED;
     case HF_KIND_CREDIT:
         return state == HF_STATE_PENDING;
     default:
@@ -258,15 +220,13 @@ static void hf_commit_describe_buckets(const struct hf_segment *seg, const struc
 {
     uint64_t mask =
         hf_load_rlx_u64(&slot->slot_mask) & ((1ULL << HF_SHM_PATH_BUCKETS) - 1); /* relaxed: E11 */
-    struct hf_shm_row *rows[HF_SHM_LAYERS];
     uint32_t n = 0;
-    for (uint32_t i = 0; i < HF_SHM_LAYERS; i++) {
-        rows[i] = hf_segment_row(seg, hf_load_rlx_u32(&slot->slot_rows[i])); /* relaxed: E11 */
-    }
     for (; mask != 0; mask &= mask - 1) {
         struct hf_commit_bit bit = hf_commit_bits[__builtin_ctzll(mask)];
-        if (rows[bit.layer] != NULL) {
-            op->buckets[n].word = &rows[bit.layer]->row_buckets[bit.window][bit.dimension];
+        struct hf_shm_row *row =
+            hf_segment_row(seg, hf_load_rlx_u32(&slot->slot_rows[bit.layer])); /* relaxed: E11 */
+        if (row != NULL) {
+            op->buckets[n].word = &row->row_buckets[0][0] + bit.in_row;
             op->buckets[n].window = bit.window;
             op->buckets[n].dimension = bit.dimension;
             n++;
@@ -275,33 +235,23 @@ static void hf_commit_describe_buckets(const struct hf_segment *seg, const struc
     op->buckets_cnt = n;
 }
 
-bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
-                        uint64_t time_ms, struct hf_op *op, bool *applied)
+bool hf_commit_describe_from(const struct hf_segment *seg, uint32_t slot_idx, struct hf_u128 st,
+                             enum hf_kind kind, uint64_t seq, uint64_t time_ms, struct hf_op *op)
 {
     const struct hf_shm_slot *slot = &seg->slots[slot_idx];
-    struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
     enum hf_state state = hf_st_state(st);
     uint32_t ordinal = hf_st_ordinal(st);
     op->kind = kind;
     op->slot_idx = slot_idx;
     op->seq = seq;
     op->st_before = st;
-    op->opens = false;
-    op->change[0] = op->change[1] = op->change[2] = 0;
-    op->credit_micros = 0;
-    op->credit_window = 0;
-    op->credit_row = HF_SHM_NONE;
+    op->opens = kind == HF_KIND_RESERVE;
+    op->foretold = false;
     op->buckets_cnt = 0;
-    if (applied != NULL) {
-        *applied = hf_st_seq(st) == seq;
-        if (*applied) {
-            op->st_after = st;
-            return true;
-        }
-    }
-    for (uint32_t i = 0; i < 4; i++) {
-        op->windows[i] = hf_load_rlx_u32(&slot->slot_windows[i]); /* relaxed: E11 */
-    }
+    op->windows[0] = hf_load_rlx_u32(&slot->slot_windows[0]); /* relaxed: E11 */
+    op->windows[1] = hf_load_rlx_u32(&slot->slot_windows[1]); /* relaxed: E11 */
+    op->windows[2] = hf_load_rlx_u32(&slot->slot_windows[2]); /* relaxed: E11 */
+    op->windows[3] = hf_load_rlx_u32(&slot->slot_windows[3]); /* relaxed: E11 */
     op->windows[4] = 0;
     if (kind == HF_KIND_CREDIT) {
         hf_commit_describe_credit(slot, op);
@@ -314,10 +264,29 @@ bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf
     return right;
 }
 
+bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
+                        uint64_t time_ms, struct hf_op *op, bool *applied)
+{
+    struct hf_u128 st = hf_commit_read_st(&seg->slots[slot_idx]); /* E13 */
+    if (applied != NULL) {
+        *applied = hf_st_seq(st) == seq;
+        if (*applied) {
+            op->kind = kind;
+            op->slot_idx = slot_idx;
+            op->seq = seq;
+            op->st_before = op->st_after = st;
+            op->buckets_cnt = 0;
+            return true;
+        }
+    }
+    return hf_commit_describe_from(seg, slot_idx, st, kind, seq, time_ms, op);
+}
+
 /* ---- ready, help, run -------------------------------------------------------------------------------- */
 
 /* Helps the operation that word names. HF_OK: it is applied. HF_EBUSY: W has moved on. HF_ECORRUPT. */
-static int hf_commit_help(struct hf_segment *seg, struct hf_shm_tenant *tenant, struct hf_u128 word)
+static __attribute__((noinline)) int hf_commit_help(struct hf_segment *seg, struct hf_shm_tenant *tenant,
+                                                    struct hf_u128 word)
 {
     struct hf_op op; /* large: not zeroed */
     op.kind = HF_KIND_NONE;
@@ -339,37 +308,30 @@ static int hf_commit_help(struct hf_segment *seg, struct hf_shm_tenant *tenant, 
             return HF_ECORRUPT;
         }
         if (!applied) {
-            hf_commit_apply(seg, &op, NULL);
+            hf_commit_apply(seg, &op);
         }
     }
     hf_commit_finish(seg, tenant, &op);
     return HF_OK;
 }
 
-int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 *word)
+int hf_commit_wait(struct hf_segment *seg, struct hf_shm_tenant *tenant, struct hf_u128 *word)
 {
-    struct hf_shm_tenant *tenant = hf_segment_tenant(seg, tenant_idx);
-    if (tenant == NULL) {
-        return HF_ECORRUPT;
-    }
     for (uint32_t round = 0; round < HF_COMMIT_READY_TRIES; round++) {
         if (!hf_commit_read_word(tenant, word)) {
             continue;
         }
-        uint64_t seq = hf_word_seq(*word);
-        /* E14 acquire: buckets and st of everything up to A are visible. Read after W: A of an older W
-         * is only lower. */
-        if (hf_load_acq_u64(&tenant->ten_applied) >= seq) {
+        if (hf_commit_applied(tenant, *word)) {
             return HF_OK;
         }
         for (uint32_t i = 0; i < HF_COMMIT_PAUSES; i++) {
             hf_pause();
-            if (hf_load_acq_u64(&tenant->ten_applied) >= seq ||      /* E14 */
+            if (hf_commit_applied(tenant, *word) ||
                 hf_load_rlx_u64(&tenant->ten_word.lo) != word->lo) { /* relaxed: read again above */
                 break;
             }
         }
-        if (hf_load_acq_u64(&tenant->ten_applied) >= seq) {          /* E14 */
+        if (hf_commit_applied(tenant, *word)) {
             if (hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo) { /* relaxed: only whether to go round */
                 return HF_OK;
             }
@@ -384,7 +346,7 @@ int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 
 }
 
 bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 word, const struct hf_op *op,
-                   uint64_t time_ms, const struct hf_u128 *words)
+                   uint64_t time_ms)
 {
     struct hf_shm_tenant *tenant = &seg->tenants[tenant_idx];
     struct hf_u128 next = hf_word_make(op->seq, op->kind, op->slot_idx, time_ms);
@@ -393,7 +355,7 @@ bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 w
     if (op->seq > HF_SHM_SEQ_MAX || !hf_cas_acqrel_u128(&tenant->ten_word, word, next)) {
         return false;
     }
-    hf_commit_apply(seg, op, words);
+    hf_commit_apply(seg, op);
     hf_commit_finish(seg, tenant, op);
     return true;
 }
@@ -414,7 +376,8 @@ int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_
         none.slot_idx = 0;
         none.seq = hf_word_seq(word) + 1;
         none.buckets_cnt = 0;
-        if (hf_commit_run(seg, tenant_idx, word, &none, hf_word_time_ms(word), NULL)) {
+        none.foretold = true;
+        if (hf_commit_run(seg, tenant_idx, word, &none, hf_word_time_ms(word))) {
             return HF_OK;
         }
         if (hf_commit_exhausted(word)) {

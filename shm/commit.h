@@ -19,8 +19,10 @@
 /* One bucket of an operation: where it is, and what the operation does to it. */
 struct hf_op_bucket {
     struct hf_u128 *word;
-    uint32_t window; /* kind */
-    uint32_t dimension;
+    struct hf_u128 before; /* foretold operations alone: as read under the W before, and what it becomes; */
+    struct hf_u128 after;  /* the same where the operation leaves it alone */
+    uint8_t window;        /* kind. Both of these: not in foretold operations */
+    uint8_t dimension;
 };
 
 /* An operation, copied from its slot before W is moved: whoever applies it reads no slot any more. */
@@ -31,17 +33,31 @@ struct hf_op {
     struct hf_u128 st_before; /* slot state it starts from */
     struct hf_u128 st_after;
     uint32_t buckets_cnt;
-    uint32_t credit_row; /* credit: the team's row */
+    bool opens;    /* reserve: the first of a newer window starts it */
+    bool foretold; /* its owner has read the buckets under the W before it: before and after stand in each */
     uint32_t windows[HF_SHM_WINDOWS];
     int64_t change[HF_SHM_DIMS];
-    bool opens;             /* reserve: the first of a newer window starts it */
-    uint32_t credit_window; /* credit: kind, window id is windows[kind] */
-    int64_t credit_micros;
+    uint32_t credit_row;                              /* credit alone: the team's row */
+    uint32_t credit_window;                           /* credit alone: kind, window id is windows[kind] */
+    int64_t credit_micros;                            /* credit alone */
     struct hf_op_bucket buckets[HF_SHM_PATH_BUCKETS]; /* in the order of the mask's bits */
 };
 
 /* Reads W as low, high, low: a whole word, or false when it changed meanwhile. */
-bool hf_commit_read_word(const struct hf_shm_tenant *tenant, struct hf_u128 *word);
+static inline bool hf_commit_read_word(const struct hf_shm_tenant *tenant, struct hf_u128 *word)
+{
+    /* E10 acquire -> W CAS: the slot of the operation it names is complete. */
+    word->lo = hf_load_acq_u64(&tenant->ten_word.lo);
+    word->hi = hf_load_acq_u64(&tenant->ten_word.hi);         /* E10 */
+    return hf_load_rlx_u64(&tenant->ten_word.lo) == word->lo; /* relaxed: after the acquire of hi */
+}
+
+/* The operation that word names is applied, and all before it. */
+static inline bool hf_commit_applied(const struct hf_shm_tenant *tenant, struct hf_u128 word)
+{
+    /* E14 acquire: buckets and st of everything up to A are visible. Read after W: A of an older W is only lower. */
+    return hf_load_acq_u64(&tenant->ten_applied) >= hf_word_seq(word);
+}
 
 /* Reads a bucket, the half with the tag first: when it is torn, the tag is older than the value, and a
  * compare-and-swap with it fails. */
@@ -65,9 +81,22 @@ static inline struct hf_u128 hf_commit_read_st(const struct hf_shm_slot *slot)
     return st;
 }
 
+/* hf_commit_ready() where W names an operation that is not applied. */
+int hf_commit_wait(struct hf_segment *seg, struct hf_shm_tenant *tenant, struct hf_u128 *word);
+
 /* Waits for, or helps to its end, the operation that W names. On HF_OK *word is W, all of it applied.
  * HF_EBUSY: bounded tries used up while others made progress. HF_ECORRUPT: W or the slot it names cannot be. */
-int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 *word);
+static inline int hf_commit_ready(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 *word)
+{
+    struct hf_shm_tenant *tenant = hf_segment_tenant(seg, tenant_idx);
+    if (__builtin_expect(tenant == NULL, 0)) {
+        return HF_ECORRUPT;
+    }
+    if (__builtin_expect(hf_commit_read_word(tenant, word) && hf_commit_applied(tenant, *word), 1)) {
+        return HF_OK;
+    }
+    return hf_commit_wait(seg, tenant, word);
+}
 
 /* No operation follows the one that W names: the tenant's sequence is used up, and hf_commit_run() is lost for ever. The daemon
  * raises HF_ALARM_SEQUENCE long before. */
@@ -82,20 +111,59 @@ static inline bool hf_commit_exhausted(struct hf_u128 word)
 bool hf_commit_describe(const struct hf_segment *seg, uint32_t slot_idx, enum hf_kind kind, uint64_t seq,
                         uint64_t time_ms, struct hf_op *op, bool *applied);
 
+/* The same for who has seen st under the W that op follows: what W's compare-and-swap then says of st, nobody reads again. */
+bool hf_commit_describe_from(const struct hf_segment *seg, uint32_t slot_idx, struct hf_u128 st,
+                             enum hf_kind kind, uint64_t seq, uint64_t time_ms, struct hf_op *op);
+
 /* W.seq still that of word: what was read since hf_commit_ready() was true at one instant. */
 bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word);
 
-/* Moves W from word to op (op->seq = seq of word + 1) at time_ms and applies op. False: lost to another
- * operation, nothing happened: start again from hf_commit_ready(). words, when not NULL, are the op's buckets in
- * mask order as read under this same word. */
+/* Moves W from word to op (op->seq = seq of word + 1) at time_ms and applies op. False: lost to another operation, nothing
+ * happened: start again from hf_commit_ready(). */
 bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 word, const struct hf_op *op,
-                   uint64_t time_ms, const struct hf_u128 *words);
+                   uint64_t time_ms);
 
 /* Daemon: makes W of the tenant name this slot no more. HF_OK, HF_EBUSY, HF_ECORRUPT. */
 int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx);
 
-/* The value of bucket n of op after it, given its word; false when op leaves it alone (newer window, or applied). */
-bool hf_commit_bucket_after(const struct hf_op *op, uint32_t n, struct hf_u128 before, struct hf_u128 *after);
+/* v + change, kept in the range of amounts. Callers have checked the range before W was moved, so the
+ * clamps act only on a damaged segment: they keep damage from spreading into the other fields. */
+static inline uint64_t hf_commit_add(uint64_t v, int64_t change)
+{
+    uint64_t sum = v + (uint64_t)change; /* below zero: far above the range */
+    if (__builtin_expect(sum <= HF_SHM_AMOUNT_MAX, 1)) {
+        return sum;
+    }
+    return change < 0 ? 0 : HF_SHM_AMOUNT_MAX;
+}
+
+/* What operation seq makes of a bucket of this window; false when it leaves it alone (newer window, or applied). */
+static inline bool hf_commit_after(struct hf_u128 before, uint64_t seq, uint32_t window, int64_t change,
+                                   bool opens, struct hf_u128 *after)
+{
+    if (hf_bucket_tag(before) >= seq) {
+        return false;
+    }
+    uint64_t value = hf_bucket_value(before);
+    uint32_t seen = hf_bucket_window(before);
+    if (__builtin_expect(seen != window, 0)) {
+        if (!opens || seen > window) {
+            return false; /* its window is over: the receipt carries it, the live window does not */
+        }
+        value = 0;
+    }
+    *after = hf_bucket_make(hf_commit_add(value, change), window, seq);
+    return true;
+}
+
+/* The same of bucket n of op, which is not foretold. */
+static inline bool hf_commit_bucket_after(const struct hf_op *op, uint32_t n, struct hf_u128 before,
+                                          struct hf_u128 *after)
+{
+    const struct hf_op_bucket *bucket = &op->buckets[n];
+    return hf_commit_after(before, op->seq, op->windows[bucket->window], op->change[bucket->dimension],
+                           op->opens, after);
+}
 
 /* Layer, window and dimension that a bit of a path's mask stands for. */
 struct hf_commit_bit {

@@ -4,15 +4,10 @@
 
 #define HF_INDEX_TRIES 64U /* rounds in which a chain may change under its reader */
 
-/* An id as words, so that a slot that is filled again meanwhile can be compared by whole atomic loads. */
-struct id_words {
-    uint64_t words[8];
-    uint32_t bytes_cnt;
-};
-
 /* What a walk looks for and found. */
 struct walk {
-    const struct id_words *id;
+    const char *id;
+    uint32_t id_bytes;
     uint32_t hash;
     uint64_t now_ms;
     uint32_t own_idx; /* the inserter's own slot, or HF_SHM_NONE */
@@ -78,38 +73,37 @@ bool hf_index_known(const struct hf_segment *seg, struct hf_u128 st, uint64_t no
     return false;
 }
 
-static bool make_words(const char *id, uint32_t id_bytes, struct id_words *out)
+static bool id_fits(uint32_t id_bytes)
 {
-    if (id_bytes == 0 || id_bytes > HF_SHM_NAME_BYTES)
-        return false;
-    memset(out->words, 0, sizeof out->words);
-    memcpy(out->words, id, id_bytes);
-    out->bytes_cnt = id_bytes;
-    return true;
+    return id_bytes != 0 && id_bytes <= HF_SHM_NAME_BYTES;
+}
+
+/* Compares by whole atomic loads: the slot may be filled again meanwhile. Bytes behind the end of its id may be anything. */
+static bool same_text(const struct hf_shm_slot *slot, const struct walk *walk)
+{
+    const uint64_t *theirs = (const uint64_t *)(const void *)slot->slot_id;
+    uint64_t words[8] = {0};
+    uint32_t whole = walk->id_bytes / 8U;
+    uint32_t rest = walk->id_bytes % 8U;
+
+    memcpy(words, walk->id, walk->id_bytes);
+    for (uint32_t i = 0; i < whole; i++) {
+        if (hf_load_rlx_u64(&theirs[i]) != words[i]) /* relaxed: ordered by E4 */
+            return false;
+    }
+    if (rest == 0)
+        return true;
+    uint64_t mask = ~0ULL >> (64U - 8U * rest);
+    return (hf_load_rlx_u64(&theirs[whole]) & mask) == words[whole]; /* relaxed: ordered by E4 */
 }
 
 /* Whether the slot carries the id; whatever it says, the caller then checks the generation. Another hash is read from the line of
  * the link itself, so of most strangers in a chain no other line is touched. */
 static bool same_id(const struct hf_shm_slot *slot, const struct walk *walk)
 {
-    const struct id_words *id = walk->id;
-
-    /* relaxed: ordered by E4; bytes behind the end of the id may be anything. */
-    if (hf_load_rlx_u32(&slot->slot_id_hash) != walk->hash ||
-        hf_load_rlx_u8(&slot->slot_id_bytes) != id->bytes_cnt)
-        return false;
-    const uint64_t *theirs = (const uint64_t *)(const void *)slot->slot_id;
-    uint32_t whole = id->bytes_cnt / 8U;
-    uint32_t rest = id->bytes_cnt % 8U;
-
-    for (uint32_t i = 0; i < whole; i++) {
-        if (hf_load_rlx_u64(&theirs[i]) != id->words[i]) /* relaxed: as above */
-            return false;
-    }
-    if (rest == 0)
-        return true;
-    uint64_t mask = ~0ULL >> (64U - 8U * rest);
-    return (hf_load_rlx_u64(&theirs[whole]) & mask) == id->words[whole]; /* relaxed: as above */
+    /* relaxed: ordered by E4. */
+    return hf_load_rlx_u32(&slot->slot_id_hash) == walk->hash &&
+           hf_load_rlx_u8(&slot->slot_id_bytes) == walk->id_bytes && same_text(slot, walk);
 }
 
 /* st as it stands, both halves of one instant as far as two equal reads of its high half can tell: the low half
@@ -163,23 +157,24 @@ static enum step walk_chain(const struct hf_segment *seg, uint64_t link, struct 
     return STEP_END;
 }
 
-static void set_budget(const struct hf_segment *seg, struct walk *walk)
+static struct walk begin_walk(const struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
+                              uint64_t now_ms, uint32_t own_idx)
 {
-    walk->budget = 2U * seg->slots_cnt + 65536U;
+    return (struct walk){.id = id,
+                         .id_bytes = id_bytes,
+                         .hash = hash,
+                         .now_ms = now_ms,
+                         .own_idx = own_idx,
+                         .budget = 2U * seg->slots_cnt + 65536U};
 }
 
-enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id,
-                                   uint32_t id_bytes, uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st)
+/* hf_index_find() where the chain is not empty. */
+static __attribute__((noinline)) enum hf_index_result
+find_in_chain(const struct hf_segment *seg, struct walk walk, uint32_t *slot_idx, struct hf_u128 *st)
 {
-    struct id_words words;
-    struct walk walk = {.id = &words, .hash = hash, .now_ms = now_ms, .own_idx = HF_SHM_NONE};
-
-    if (!make_words(id, id_bytes, &words))
-        return HF_INDEX_ABSENT;
-    set_budget(seg, &walk);
     for (uint32_t try = 0; try < HF_INDEX_TRIES; try++) {
         /* E3 acquire -> hf_index_insert: the slot behind a link is complete. */
-        uint64_t head = hf_load_acq_u64(&seg->heads[hash & seg->heads_mask]);
+        uint64_t head = hf_load_acq_u64(&seg->heads[walk.hash & seg->heads_mask]);
 
         switch (walk_chain(seg, head, &walk)) {
         case STEP_FOUND:
@@ -202,19 +197,34 @@ enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, 
     return HF_INDEX_BUSY;
 }
 
-enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
-                                     uint64_t now_ms, uint32_t new_idx, uint32_t *slot_idx,
-                                     struct hf_u128 *st)
+enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id,
+                                   uint32_t id_bytes, uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st)
 {
-    struct id_words words;
-    struct walk walk = {.id = &words, .hash = hash, .now_ms = now_ms, .own_idx = new_idx};
-    uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
-    struct hf_shm_slot *slot = hf_segment_slot(seg, new_idx);
+    /* relaxed: an empty chain has no slot to see; another one is looked at again. */
+    if (!id_fits(id_bytes) || hf_link_slot(hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask])) == 0)
+        return HF_INDEX_ABSENT;
+    return find_in_chain(seg, begin_walk(seg, hash, id, id_bytes, now_ms, HF_SHM_NONE), slot_idx, st);
+}
 
-    if (slot == NULL || !make_words(id, id_bytes, &words))
-        return HF_INDEX_BUSY;
-    uint32_t gen = (uint32_t)hf_load_rlx_u64(&slot->slot_st.hi) & 0xfffffU; /* relaxed: our own slot */
-    set_budget(seg, &walk);
+/* Puts the slot before the head that was scanned. False: the head has changed. */
+static bool link_slot(struct hf_shm_slot *slot, uint32_t slot_idx, uint32_t gen, uint64_t *head_word,
+                      uint64_t head)
+{
+    /* relaxed: ours until the link; published by E3. */
+    hf_store_rlx_u64(&slot->slot_next, hf_link_make(hf_link_slot(head), hf_link_gen(head), 0));
+    uint64_t link = hf_link_make(slot_idx + 1U, gen, hf_link_count(head) + 1U);
+    /* E3 release -> hf_index_find: fields, id and slot_next are complete. An unchanged head means that no id was
+     * inserted since the scan. CRASH before: a PENDING slot nobody can find. After: one that can be found. */
+    return hf_cas_acqrel_u64(head_word, head, link);
+}
+
+/* hf_index_insert() where the chain is not empty, or was lost once. */
+static __attribute__((noinline)) enum hf_index_result insert_in_chain(struct hf_segment *seg,
+                                                                      struct walk walk, uint32_t gen,
+                                                                      uint32_t *slot_idx, struct hf_u128 *st)
+{
+    uint64_t *head_word = &seg->heads[walk.hash & seg->heads_mask];
+
     for (uint32_t try = 0; try < HF_INDEX_TRIES; try++) {
         uint64_t head = hf_load_acq_u64(head_word); /* E3 acquire -> another insertion */
 
@@ -236,16 +246,27 @@ enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, cons
         case STEP_END:
             break;
         }
-        /* relaxed: ours until the link; published by E3. */
-        hf_store_rlx_u64(&slot->slot_next, hf_link_make(hf_link_slot(head), hf_link_gen(head), 0));
-        uint64_t link = hf_link_make(new_idx + 1U, gen, hf_link_count(head) + 1U);
-        /* E3 release -> hf_index_find: fields, id and slot_next are complete. An unchanged head means that no id was
-         * inserted since the scan. CRASH before: a PENDING slot nobody can find. After: one that can be found. */
-        if (hf_cas_acqrel_u64(head_word, head, link))
+        if (link_slot(&seg->slots[walk.own_idx], walk.own_idx, gen, head_word, head))
             return HF_INDEX_INSERTED;
         hf_pause();
     }
     return HF_INDEX_BUSY;
+}
+
+enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, const char *id, uint32_t id_bytes,
+                                     uint64_t now_ms, uint32_t new_idx, uint32_t *slot_idx,
+                                     struct hf_u128 *st)
+{
+    uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
+    struct hf_shm_slot *slot = hf_segment_slot(seg, new_idx);
+
+    if (slot == NULL || !id_fits(id_bytes))
+        return HF_INDEX_BUSY;
+    uint32_t gen = (uint32_t)hf_load_rlx_u64(&slot->slot_st.hi) & 0xfffffU; /* relaxed: our own slot */
+    uint64_t head = hf_load_acq_u64(head_word); /* E3 acquire -> another insertion */
+    if (hf_link_slot(head) == 0 && link_slot(slot, new_idx, gen, head_word, head))
+        return HF_INDEX_INSERTED;
+    return insert_in_chain(seg, begin_walk(seg, hash, id, id_bytes, now_ms, new_idx), gen, slot_idx, st);
 }
 
 /* Finds the slot from a head; *pred is the slot before it, NULL at the head. Only the daemon changes what is behind

@@ -198,7 +198,7 @@ static void a_lost_word_changes_nothing(void **state)
                                    HF_TEST_NOW_MS, &op, NULL));
     assert_int_equal(hf_test_reserve(quota.handles[1], "b", "u", NULL, 1, 1, &answer), HOLDFAST_OK);
     assert_false(hf_commit_unchanged(&quota.seg->tenants[0], word));
-    assert_false(hf_commit_run(quota.seg, 0, word, &op, HF_TEST_NOW_MS, NULL));
+    assert_false(hf_commit_run(quota.seg, 0, word, &op, HF_TEST_NOW_MS));
     assert_int_equal(hf_test_value(&quota, "u", NULL, 3, 2), 401);
     assert_int_equal(hf_test_mismatches(&quota), 0);
     hf_test_quota_free(&quota);
