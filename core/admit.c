@@ -340,16 +340,18 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
     op->st_before = st;
     op->st_after = hf_st_make(seq, 0, HF_STATE_HELD, view->now_ms, hf_st_gen(st));
     op->opens = op->foretold = true;
-    uint32_t cnt = path->buckets_cnt;
-    op->buckets_cnt = cnt;
-    for (uint32_t i = 0; i < cnt; i++) {
-        const struct hf_path_bucket *bucket = &path->buckets[i];
-        struct hf_op_bucket *to = &op->buckets[i];
+    op->buckets_cnt = path->buckets_cnt;
+    const struct hf_path_bucket *bucket = path->buckets;
+    const struct hf_u128 *before = view->words;
+    for (struct hf_op_bucket *to = op->buckets; to < &op->buckets[path->buckets_cnt];
+         to++, bucket++, before++) {
         uint64_t amount = decision->held.by[bucket->dimension];
+        struct hf_u128 after = *before;
+        (void)hf_commit_after(*before, seq, view->windows[bucket->window],
+                              amount == HF_SHM_UNKNOWN ? 0 : (int64_t)amount, true, &after);
         to->word = bucket->word;
-        to->before = to->after = view->words[i];
-        (void)hf_commit_after(view->words[i], seq, view->windows[bucket->window],
-                              amount == HF_SHM_UNKNOWN ? 0 : (int64_t)amount, true, &to->after);
+        to->before = *before;
+        to->after = after;
     }
 }
 

@@ -48,7 +48,6 @@ static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *pat
         bucket->dimension = (uint8_t)dimension;
         path->dims_limited |= 1U << dimension;
         path->mask |= 1ULL << bucket->bit;
-        path->has_credits |= bucket->credit != NULL;
     }
     return true;
 }
@@ -60,7 +59,6 @@ static void hf_path_clear(struct hf_path *path)
     path->ttl_ms = path->retry_after_ms = 0;
     path->slot_flags = path->dims_limited = path->buckets_cnt = 0;
     path->mask = 0;
-    path->has_credits = false;
     for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
         path->on_limit[layer] = 0;
         path->overdraft[layer] = 0;
@@ -207,6 +205,7 @@ int hf_path_resolve(const struct hf_segment *seg, const struct hf_names *names, 
 /* Reads every bucket. False: one is ahead of now_ms; now_ms is the start of its window then. */
 static bool hf_view_buckets(const struct hf_path *path, struct hf_view *view)
 {
+    view->credits_any = 0;
     for (uint32_t i = 0; i < path->buckets_cnt; i++) {
         const struct hf_path_bucket *bucket = &path->buckets[i];
         struct hf_u128 word = hf_commit_read_bucket(bucket->word); /* E12 */
@@ -220,7 +219,9 @@ static bool hf_view_buckets(const struct hf_path *path, struct hf_view *view)
         view->values[i] = seen == window ? hf_bucket_value(word) : 0;
         if (bucket->credit != NULL) {
             struct hf_u128 credit = hf_commit_read_bucket(bucket->credit); /* E12 */
-            view->credits[bucket->window] = hf_bucket_window(credit) == window ? hf_bucket_value(credit) : 0;
+            uint64_t micros = hf_bucket_window(credit) == window ? hf_bucket_value(credit) : 0;
+            view->credits[bucket->window] = micros;
+            view->credits_any |= micros;
         }
     }
     return true;

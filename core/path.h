@@ -35,7 +35,6 @@ struct hf_path {
     uint32_t slot_flags;   /* HF_SLOT_x: what a slot keeps of on_expiry, on_overage and the capability */
     uint32_t dims_limited; /* bit per dimension that some bucket limits */
     uint64_t mask;         /* of all buckets' bits */
-    bool has_credits;      /* some bucket has a credit */
     uint32_t buckets_cnt;
     struct hf_path_bucket buckets[HF_SHM_PATH_BUCKETS];
 };
@@ -67,7 +66,8 @@ struct hf_view {
     uint32_t windows[HF_SHM_WINDOWS];
     struct hf_u128 words[HF_SHM_PATH_BUCKETS]; /* as path->buckets */
     uint64_t values[HF_SHM_PATH_BUCKETS];      /* in the window of now; 0 when that is new */
-    uint64_t credits[HF_SHM_WINDOWS];          /* of the team, in force now */
+    uint64_t credits[HF_SHM_WINDOWS];          /* of the team, in force now; set where the path has one */
+    uint64_t credits_any;                      /* 0: every one of them is 0 */
 };
 
 /* Makes the tenant ready and reads. The clock is read after W; where a bucket's window is ahead of it, the start of that

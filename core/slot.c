@@ -135,25 +135,18 @@ void hf_slot_fill_request(struct hf_shm_slot *slot, const struct hf_want *want, 
     hf_slot_store_text(slot->slot_id, want->id, want->id_bytes);
 }
 
-/* HF_SLOT_CREDITS when there is a credit to keep. */
-static uint32_t hf_slot_fill_credits(struct hf_shm_slot *slot, const struct hf_slot_round *round)
+static void hf_slot_fill_credits(struct hf_shm_slot *slot, const struct hf_slot_round *round)
 {
     uint64_t credits[HF_SHM_WINDOWS] = {0};
-    uint64_t any = 0;
     for (uint32_t i = 0; i < round->path->buckets_cnt; i++) {
         const struct hf_path_bucket *bucket = &round->path->buckets[i];
         if (bucket->credit != NULL) {
             credits[bucket->window] = round->view->credits[bucket->window];
-            any |= credits[bucket->window];
         }
-    }
-    if (any == 0) {
-        return 0;
     }
     for (uint32_t i = 0; i < HF_SHM_WINDOWS; i++) {
         hf_store_rlx_u64(&slot->slot_credits[i], credits[i]); /* relaxed: E10, E13 */
     }
-    return HF_SLOT_CREDITS;
 }
 
 void hf_slot_fill_round(struct hf_shm_slot *slot, const struct hf_slot_round *round)
@@ -161,8 +154,9 @@ void hf_slot_fill_round(struct hf_shm_slot *slot, const struct hf_slot_round *ro
     const struct hf_path *path = round->path;
     const struct hf_view *view = round->view;
     uint32_t flags = round->flags | path->slot_flags;
-    if (path->has_credits) {
-        flags |= hf_slot_fill_credits(slot, round);
+    if (__builtin_expect(view->credits_any != 0, 0)) {
+        flags |= HF_SLOT_CREDITS;
+        hf_slot_fill_credits(slot, round);
     }
     uint64_t now_ms = view->now_ms;
     uint64_t tokens = round->held->by[HF_DIM_TOKENS];

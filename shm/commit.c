@@ -55,23 +55,9 @@ static void hf_commit_apply_credit(const struct hf_segment *seg, const struct hf
     }
 }
 
-/* From what its owner has read and computed before it moved W. */
-static inline void hf_commit_apply_foretold(const struct hf_op *op)
+static __attribute__((noinline)) void hf_commit_apply_read(const struct hf_segment *seg,
+                                                           const struct hf_op *op)
 {
-    const struct hf_op_bucket *end = &op->buckets[op->buckets_cnt];
-    for (const struct hf_op_bucket *bucket = op->buckets; bucket < end; bucket++) {
-        if (bucket->after.hi != bucket->before.hi) { /* its tag changes with it */
-            hf_cas_acqrel_u128(bucket->word, bucket->before, bucket->after); /* E12 acqrel, as below */
-        }
-    }
-}
-
-static inline void hf_commit_apply(const struct hf_segment *seg, const struct hf_op *op)
-{
-    if (op->foretold) {
-        hf_commit_apply_foretold(op);
-        return;
-    }
     for (uint32_t n = 0; n < op->buckets_cnt; n++) {
         struct hf_u128 *bucket = op->buckets[n].word;
         struct hf_u128 after;
@@ -87,6 +73,22 @@ static inline void hf_commit_apply(const struct hf_segment *seg, const struct hf
     }
 }
 
+/* Changes the buckets. In line, as what follows: this is most of an operation. */
+static inline __attribute__((always_inline)) void hf_commit_apply(const struct hf_segment *seg,
+                                                                  const struct hf_op *op)
+{
+    if (__builtin_expect(!op->foretold, 0)) {
+        hf_commit_apply_read(seg, op);
+        return;
+    }
+    const struct hf_op_bucket *end = &op->buckets[op->buckets_cnt];
+    for (const struct hf_op_bucket *bucket = op->buckets; bucket < end; bucket++) {
+        if (bucket->after.hi != bucket->before.hi) {                         /* its tag changes with it */
+            hf_cas_acqrel_u128(bucket->word, bucket->before, bucket->after); /* E12 acqrel, as above */
+        }
+    }
+}
+
 /* A goes up to seq. It may fall back by a slow helper's store, never ahead: it is a hint. */
 static void hf_commit_store_applied(struct hf_shm_tenant *tenant, uint64_t seq)
 {
@@ -98,7 +100,8 @@ static void hf_commit_store_applied(struct hf_shm_tenant *tenant, uint64_t seq)
 }
 
 /* The slot's state, its dirty mark and A, after the buckets. */
-static void hf_commit_finish(struct hf_segment *seg, struct hf_shm_tenant *tenant, const struct hf_op *op)
+static inline __attribute__((always_inline)) void
+hf_commit_finish(struct hf_segment *seg, struct hf_shm_tenant *tenant, const struct hf_op *op)
 {
     if (op->kind != HF_KIND_NONE) {
         struct hf_shm_slot *slot = &seg->slots[op->slot_idx];
