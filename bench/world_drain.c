@@ -105,13 +105,11 @@ uint32_t hf_world_drain(struct hf_world *world, uint64_t owner_ref)
     uint32_t freed = 0;
 
     for (uint32_t chunk = 0; chunk < seg->chunks_cnt; chunk++) {
-        uint64_t *dirty = &seg->chunks[chunk].chunk_dirty;
-        /* relaxed: a hint, and the exchange decides. */
-        if ((owner_ref != 0 && hf_load_rlx_u64(&seg->chunks[chunk].chunk_home) != owner_ref) ||
-            hf_load_rlx_u64(dirty) == 0) {
+        /* relaxed: a hint. */
+        if (owner_ref != 0 && hf_load_rlx_u64(&seg->chunks[chunk].chunk_home) != owner_ref) {
             continue;
         }
-        for (uint64_t bits = hf_xchg_acqrel_u64(dirty, 0); bits != 0; bits &= bits - 1) { /* E9 */
+        for (uint64_t bits = hf_chunk_take_marks(seg, chunk); bits != 0; bits &= bits - 1) { /* E9 */
             freed += drain_slot(world, (chunk << seg->chunk_shift) + (uint32_t)__builtin_ctzll(bits));
         }
     }

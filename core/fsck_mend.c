@@ -344,11 +344,13 @@ void hf_mend_chunks(struct hf_mend *mend)
             say_chunk(mend, c, (bits & ~all) != 0 ? HF_FSCK_CHUNK : HF_FSCK_FREE_BITS, bits, truth,
                       "the bits of free slots were made again from the slots");
         }
-        if ((hf_load_rlx_u64(&chunk->chunk_dirty) & ~all) != 0) {
-            say_chunk(mend, c, HF_FSCK_CHUNK, hf_load_rlx_u64(&chunk->chunk_dirty),
-                      hf_load_rlx_u64(&chunk->chunk_dirty) & all,
+        uint64_t marks = hf_chunk_marks(seg, c);
+        if ((marks & ~all) != 0) {
+            say_chunk(mend, c, HF_FSCK_CHUNK, marks, marks & all,
                       "marks of slots that are not there were cleared");
-            hf_store_rlx_u64(&chunk->chunk_dirty, hf_load_rlx_u64(&chunk->chunk_dirty) & all);
+            for (uint32_t i = seg->chunk_slots; i < sizeof(chunk->chunk_dirty); i++) {
+                hf_store_rlx_u8(&chunk->chunk_dirty[i], 0);
+            }
         }
     }
 }

@@ -423,11 +423,12 @@ static void check_chunk(struct hf_fsck *fsck, uint32_t chunk_idx)
         of_chunk(hf_fsck_add(fsck, HF_FSCK_DEAD, "a dead process holds the chunk: the daemon returns it"),
                  chunk_idx, owner, 0);
     }
-    if (((bits | hf_load_rlx_u64(&chunk->chunk_dirty)) & ~all) != 0) {
+    uint64_t marks = hf_chunk_marks(seg, chunk_idx);
+    if (((bits | marks) & ~all) != 0) {
         struct hf_fsck_item *item =
             hf_fsck_add(fsck, HF_FSCK_CHUNK, "bits are set of slots that the chunk does not have");
 
-        hf_fsck_numbers(item, all, bits | hf_load_rlx_u64(&chunk->chunk_dirty));
+        hf_fsck_numbers(item, all, bits | marks);
         of_chunk(item, chunk_idx, bits & ~all, 1);
     }
     uint64_t truth = free_in_truth(seg, chunk_idx);

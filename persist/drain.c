@@ -631,17 +631,10 @@ static void sweep(struct hf_drain *drain, uint64_t mono_ms)
 
 static bool take_marks(struct hf_drain *drain)
 {
-    uint64_t all = hf_chunk_all(drain->seg);
     bool any = false;
 
     for (uint32_t i = 0; i < drain->seg->chunks_cnt; i++) {
-        uint64_t *dirty = &drain->seg->chunks[i].chunk_dirty;
-
-        if (hf_load_rlx_u64(dirty) != 0) { /* relaxed: the exchange decides */
-            /* E9 acqrel -> hf_chunk_mark_dirty: the state that was stored before the mark is seen.
-             * CRASH after: the marks are lost, the next daemon looks at every slot. */
-            drain->pending[i] |= hf_xchg_acqrel_u64(dirty, 0) & all;
-        }
+        drain->pending[i] |= hf_chunk_take_marks(drain->seg, i); /* E9 */
         any = any || drain->pending[i] != 0;
     }
     return any;

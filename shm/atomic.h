@@ -69,6 +69,12 @@ static inline void hf_store_rlx_u8(uint8_t *word, uint8_t value)
     __atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
+static inline void hf_store_rel_u8(uint8_t *word, uint8_t value)
+{
+    hf_fault_point();
+    __atomic_store_n(word, value, __ATOMIC_RELEASE);
+}
+
 static inline uint32_t hf_load_rlx_u32(const uint32_t *word)
 {
     hf_fault_point();
@@ -155,16 +161,6 @@ static inline void hf_fence_rel(void)
 static inline void hf_fence_seq(void)
 {
     __atomic_thread_fence(__ATOMIC_SEQ_CST);
-}
-
-/* Orders a compare-and-swap, or exchange, before a later load. On x86-64 the locked instruction has done that already. */
-static inline void hf_fence_swap_load(void)
-{
-#if defined(__x86_64__)
-    __asm__ __volatile__("" ::: "memory");
-#else
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
 }
 
 static inline void hf_pause(void)

@@ -198,3 +198,29 @@ bool hf_chunk_return(struct hf_segment *seg, uint32_t chunk_idx)
         (void)hf_cas_acqrel_u64(&chunk->chunk_home, home, 0); /* relaxed: a hint, nothing follows from it */
     return hf_cas_acqrel_u64(&chunk->chunk_owner, owner, 0);  /* E5 release -> claim */
 }
+
+uint64_t hf_chunk_marks(const struct hf_segment *seg, uint32_t chunk_idx)
+{
+    const uint8_t *marks = seg->chunks[chunk_idx].chunk_dirty;
+    uint64_t bits = 0;
+
+    for (uint32_t i = 0; i < 64; i++)
+        bits |= (uint64_t)(hf_load_rlx_u8(&marks[i]) != 0) << i; /* relaxed: only looks */
+    return bits;
+}
+
+uint64_t hf_chunk_take_marks(struct hf_segment *seg, uint32_t chunk_idx)
+{
+    uint64_t *words = (uint64_t *)(void *)seg->chunks[chunk_idx].chunk_dirty;
+    uint64_t bits = 0;
+
+    for (uint32_t i = 0; i < 8; i++) {
+        if (hf_load_rlx_u64(&words[i]) == 0) /* relaxed: the exchange decides */
+            continue;
+        /* E9 acqrel -> hf_chunk_mark_dirty: the state that was stored before the mark is seen. */
+        uint64_t marks = hf_xchg_acqrel_u64(&words[i], 0) & 0x0101010101010101U;
+        /* The product moves the lowest bit of byte b to bit 56 + b. */
+        bits |= (marks * 0x0102040810204080U >> 56) << 8U * i;
+    }
+    return bits & hf_chunk_all(seg);
+}

@@ -47,20 +47,20 @@ void hf_chunk_freed(struct hf_segment *seg, uint32_t slot_idx);
 bool hf_chunk_return(struct hf_segment *seg, uint32_t chunk_idx);
 
 /* The dirty mark of a slot. Set after apply by the committer and by every helper, right behind the CAS of its st; taken by the
- * daemon. A mark that is still there is as good as a new one: the daemon takes it by an exchange after this look at it, and
- * reads st after that. */
+ * daemon. */
 static inline void hf_chunk_mark_dirty(const struct hf_segment *seg, uint32_t slot_idx)
 {
-    uint64_t *dirty = &seg->chunks[slot_idx >> seg->chunk_shift].chunk_dirty;
-    uint64_t bit = 1ULL << (slot_idx & (seg->chunk_slots - 1U));
-    /* E9 fence -> the daemon's exchange: the CAS of st is before this load, the exchange before the daemon's load of st. */
-    hf_fence_swap_load();
-    if ((hf_load_rlx_u64(dirty) & bit) != 0) { /* relaxed: E9's fence */
-        return;
-    }
-    /* E9 acqrel -> the daemon's exchange: it sees the state that was stored before the mark.
+    struct hf_shm_chunk *chunk = &seg->chunks[slot_idx >> seg->chunk_shift];
+    /* E9 release -> hf_chunk_take_marks: it sees the state that was stored before the mark.
      * CRASH before: the daemon's sweep compares st with slot_persisted. */
-    hf_or_acqrel_u64(dirty, bit);
+    hf_store_rel_u8(&chunk->chunk_dirty[slot_idx & (seg->chunk_slots - 1U)], 1);
 }
+
+/* The marks of a chunk as they stand, a bit for each slot, damaged ones too. */
+uint64_t hf_chunk_marks(const struct hf_segment *seg, uint32_t chunk_idx);
+
+/* Daemon: takes the marks of a chunk, a bit for each of its slots. Who was marked before is to be looked at after.
+ * CRASH after: the marks are lost, the next daemon looks at every slot. */
+uint64_t hf_chunk_take_marks(struct hf_segment *seg, uint32_t chunk_idx);
 
 #endif

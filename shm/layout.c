@@ -106,7 +106,6 @@ static const struct hf_layout_entry entries[] = {
     F(hf_shm_chunk, chunk_home),
     F(hf_shm_chunk, chunk_pad),
     F(hf_shm_chunk, chunk_dirty),
-    F(hf_shm_chunk, chunk_pad2),
     R(hf_shm_hold),
     F(hf_shm_hold, hold_tokens),
     F(hf_shm_hold, hold_cost),

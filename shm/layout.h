@@ -282,8 +282,8 @@ struct hf_shm_chunk {
     uint64_t chunk_free; /* bit per slot: set by the daemon when freed, taken by the owner (exchange) */
     uint64_t chunk_home; /* who filled it last and looks here first; a hint. Writer: owner, daemon */
     uint64_t chunk_pad[5];
-    uint64_t chunk_dirty; /* bit per slot: set by committers and helpers, taken by the daemon (exchange) */
-    uint64_t chunk_pad2[7];
+    /* A byte for each slot: 1 stored by committers and helpers, taken by the daemon (exchange of eight at a time). */
+    uint8_t chunk_dirty[64];
 };
 _Static_assert(sizeof(struct hf_shm_chunk) == 128, "two lines");
 

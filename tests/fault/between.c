@@ -640,14 +640,14 @@ static void daemon_takes_the_marks(struct world *world)
     struct hf_segment *seg = world->quota.seg;
 
     mark_of_a = 1ULL << (world->slot_idx & (seg->chunk_slots - 1U));
-    (void)hf_xchg_acqrel_u64(&seg->chunks[world->slot_idx >> seg->chunk_shift].chunk_dirty, 0);
+    (void)hf_chunk_take_marks(seg, world->slot_idx >> seg->chunk_shift);
     seen_by_daemon = state_of(world);
 }
 
 static void check_marked(struct world *world)
 {
     struct hf_segment *seg = world->quota.seg;
-    uint64_t marks = seg->chunks[world->slot_idx >> seg->chunk_shift].chunk_dirty;
+    uint64_t marks = hf_chunk_marks(seg, world->slot_idx >> seg->chunk_shift);
 
     if (seen_by_daemon != state_of(world) && (marks & mark_of_a) == 0) {
         print_message("at access %u: the mark was taken before the state, and is gone\n", world_place());

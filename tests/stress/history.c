@@ -490,7 +490,7 @@ static void wipe(struct test *test)
     memset(seg->heads, 0, ((size_t)seg->heads_mask + 1) * sizeof(*seg->heads));
     for (uint32_t i = 0; i < seg->chunks_cnt; i++) {
         seg->chunks[i].chunk_free = hf_chunk_all(seg);
-        seg->chunks[i].chunk_dirty = 0;
+        (void)hf_chunk_take_marks(seg, i);
     }
 }
 

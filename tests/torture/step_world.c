@@ -286,7 +286,7 @@ void hf_world_take_marks(struct hf_world *world)
     struct hf_segment *seg = world->seg;
 
     for (uint32_t i = 0; i < seg->chunks_cnt; i++) {
-        (void)hf_xchg_acqrel_u64(&seg->chunks[i].chunk_dirty, 0);
+        (void)hf_chunk_take_marks(seg, i);
     }
     for (uint32_t i = 0; i < seg->slots_cnt && i < HF_WORLD_SLOTS; i++) {
         world->seen[i] = hf_commit_read_st(&seg->slots[i]);
@@ -300,7 +300,7 @@ uint32_t hf_world_unmarked(const struct hf_world *world)
 
     for (uint32_t i = 0; i < seg->slots_cnt && i < HF_WORLD_SLOTS; i++) {
         struct hf_u128 st = seg->slots[i].slot_st; /* plain: nobody runs */
-        uint64_t marks = seg->chunks[i >> seg->chunk_shift].chunk_dirty;
+        uint64_t marks = hf_chunk_marks(seg, i >> seg->chunk_shift);
 
         missing += (st.lo != world->seen[i].lo || st.hi != world->seen[i].hi) &&
                    hf_st_state(st) >= HF_STATE_ABANDONED &&

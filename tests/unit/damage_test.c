@@ -53,7 +53,7 @@ static void dirty_marks_of_no_slot(void **state)
     hf_test_daemon_drain(daemon);
     reserve(daemon, "a");
     for (uint32_t i = 0; i < seg->chunks_cnt; i++)
-        seg->chunks[i].chunk_dirty = UINT64_MAX; /* plain: quiesced */
+        memset(seg->chunks[i].chunk_dirty, 0xff, sizeof(seg->chunks[i].chunk_dirty)); /* plain: quiesced */
     hf_test_daemon_drain(daemon);
     assert_int_equal(hf_test_daemon_receipts(daemon, "a", rows, 4), 1);
 }
@@ -180,7 +180,7 @@ static void written_beyond_the_range(void **state)
     for (uint32_t i = 0; i < daemon->seg->slots_cnt; i++)
         daemon->seg->slots[i].slot_written_tokens = UINT64_C(1) << 63; /* plain: quiesced */
     for (uint32_t i = 0; i < daemon->seg->chunks_cnt; i++)
-        daemon->seg->chunks[i].chunk_dirty = UINT64_MAX;
+        memset(daemon->seg->chunks[i].chunk_dirty, 0xff, sizeof(daemon->seg->chunks[i].chunk_dirty));
     (void)hf_serve_cycle(daemon->serve);
     assert_int_equal(hf_test_daemon_receipts(daemon, "a", rows, 4), 1);
 }

@@ -519,7 +519,7 @@ static void a_lost_mark_is_found_by_the_sweep(void **state)
     hf_test_daemon_drain(&daemon_);
     reserve("a", "u", 100, 500);
     for (uint32_t i = 0; i < daemon_.seg->chunks_cnt; i++) {
-        daemon_.seg->chunks[i].chunk_dirty = 0;
+        (void)hf_chunk_take_marks(daemon_.seg, i);
     }
     uint64_t mono_ms = hf_clock_mono_fine_ms();
 

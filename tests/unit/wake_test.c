@@ -147,7 +147,7 @@ static void serve(struct hf_segment *seg, struct shared *shared)
     while (hf_load_acq_u64(&shared->stop) == 0) {
         hf_wake_cycle_begin(seg);
         for (uint32_t c = 0; c < seg->chunks_cnt; c++) {
-            uint64_t bits = hf_xchg_acqrel_u64(&seg->chunks[c].chunk_dirty, 0);
+            uint64_t bits = hf_chunk_take_marks(seg, c);
 
             for (; bits != 0; bits &= bits - 1U) {
                 uint32_t slot = (c << seg->chunk_shift) + (uint32_t)__builtin_ctzll(bits);
