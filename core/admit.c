@@ -30,6 +30,7 @@ struct hf_admit {
     struct hf_view view;
 };
 
+/* Nothing held. Whoever answers fills the whole answer: it is not cleared first. */
 static void hf_admit_clear(struct holdfast_answer *answer)
 {
     answer->kind = HOLDFAST_REJECT;
@@ -43,7 +44,7 @@ static void hf_admit_clear(struct holdfast_answer *answer)
 
 static int hf_admit_refuse(struct holdfast_answer *answer, int reason)
 {
-    answer->kind = HOLDFAST_REJECT;
+    hf_admit_clear(answer);
     answer->reason = reason;
     return HOLDFAST_REFUSED;
 }
@@ -93,12 +94,10 @@ static int hf_admit_replay(struct hf_admit *admit, enum hf_replay replay, struct
         return HF_ADMIT_GO_ON;
     }
     if (replay == HF_REPLAY_BUSY) {
-        hf_admit_clear(answer);
         return hf_admit_busy(admit, answer);
     }
     hf_admit_drop_slot(admit);
     if (replay == HF_REPLAY_CONFLICT) {
-        hf_admit_clear(answer);
         hf_admit_refuse(answer, HOLDFAST_REASON_ID_CONFLICT);
         hf_admit_remaining(admit, admit->path, true, NULL, answer);
         return HOLDFAST_REFUSED;
@@ -125,7 +124,6 @@ static int hf_admit_refuse_early(struct hf_admit *admit, int reason, int dimensi
     if (rc != HF_ADMIT_GO_ON) {
         return rc;
     }
-    hf_admit_clear(answer);
     hf_admit_refuse(answer, reason);
     if (dimension >= 0) {
         answer->layer = HOLDFAST_LAYER_REQUEST;
@@ -148,9 +146,8 @@ static int hf_admit_layer_reason(uint32_t layer)
 struct hf_decision {
     bool admitted;
     bool degraded;
-    struct hf_amounts held;  /* of the attempt that decided */
-    struct hf_amounts shown; /* for `request` of remaining after a refusal */
-    int failing;             /* bucket that refused */
+    struct hf_amounts held; /* of the attempt that decided */
+    int failing;            /* bucket that refused */
     int reason;
     struct hf_widen widen;
 };
@@ -187,7 +184,6 @@ static void hf_admit_decide(const struct hf_admit *admit, struct hf_decision *de
 {
     const struct hf_path *path = admit->path;
     decision->held = hf_want_held(path, &admit->want.own);
-    decision->shown = decision->held;
     decision->degraded = false;
     decision->reason = HOLDFAST_REASON_NONE;
     decision->widen = HF_WIDEN_NONE;
@@ -209,10 +205,10 @@ static void hf_admit_decide(const struct hf_admit *admit, struct hf_decision *de
 static void hf_admit_refusal(struct hf_admit *admit, const struct hf_decision *decision,
                              struct holdfast_answer *answer)
 {
-    hf_admit_clear(answer);
     hf_admit_refuse(answer, decision->reason);
-    if (admit->request->want_remaining != 0) {
-        hf_check_remaining(admit->path, &admit->view, NULL, true, &decision->shown, answer);
+    if (admit->request->want_remaining != 0) { /* `request` shows the first attempt */
+        struct hf_amounts first = hf_want_held(admit->path, &admit->want.own);
+        hf_check_remaining(admit->path, &admit->view, NULL, true, &first, answer);
     }
     if (decision->failing < 0) { /* the request layer refused the economy amounts */
         answer->layer = HOLDFAST_LAYER_REQUEST;
@@ -269,6 +265,7 @@ static int hf_admit_take_slot(struct hf_admit *admit, struct holdfast_answer *an
     hf_index_prefetch_chain(seg, admit->want.id_hash);
     struct hf_shm_slot *slot = &seg->slots[admit->slot_idx];
     hf_slot_begin(slot, handle->owner.ref, admit->view.now_ms);
+    hf_want_given(admit->request, &admit->want);
     hf_slot_fill_request(slot, &admit->want, admit->path);
     return HF_ADMIT_GO_ON;
 }
@@ -319,7 +316,7 @@ static void hf_admit_answer(struct hf_admit *admit, const struct hf_decision *de
     /* relaxed: the generation was this owner's to set. */
     answer->hold =
         hf_token_make(admit->slot_idx, hf_st_gen((struct hf_u128){0, hf_load_rlx_u64(&slot->slot_st.hi)}));
-    answer->has_remaining = 0;
+    answer->has_remaining = answer->reserved0 = 0;
     if (admit->request->want_remaining != 0) {
         hf_check_remaining(admit->path, &admit->view, &decision->held, false, &decision->held, answer);
     }
@@ -496,13 +493,9 @@ static int hf_admit_path(struct hf_admit *admit, struct hf_path *room, int *faul
     return reason;
 }
 
-int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *request,
-                     struct holdfast_answer *answer)
+static int hf_admit_call(struct holdfast *handle, const struct holdfast_request *request,
+                         struct holdfast_answer *answer)
 {
-    if (request == NULL || answer == NULL) {
-        return HOLDFAST_INVALID;
-    }
-    hf_admit_clear(answer);
     int rc = hf_client_enter(handle);
     if (rc != HOLDFAST_OK) {
         return rc;
@@ -540,4 +533,17 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
         return hf_admit_refuse_early(&admit, reason, dimension, &held, answer);
     }
     return hf_admit_rounds(&admit, answer);
+}
+
+int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *request,
+                     struct holdfast_answer *answer)
+{
+    if (request == NULL || answer == NULL) {
+        return HOLDFAST_INVALID;
+    }
+    int rc = hf_admit_call(handle, request, answer);
+    if (__builtin_expect(rc != HOLDFAST_OK && rc != HOLDFAST_REFUSED, 0)) {
+        hf_admit_clear(answer);
+    }
+    return rc;
 }

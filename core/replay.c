@@ -74,7 +74,11 @@ static void hf_replay_answer(const struct hf_found *found, struct holdfast_answe
     const struct hf_shm_slot *slot = found->slot;
     uint32_t flags = hf_load_rlx_u32(&slot->slot_flags); /* relaxed: E13 */
     answer->kind = (flags & HF_SLOT_DEGRADED) != 0 ? HOLDFAST_DEGRADE : HOLDFAST_ALLOW;
+    answer->reason = HOLDFAST_REASON_NONE;
+    answer->layer = answer->window = answer->dimension = -1;
     answer->replayed = 1;
+    answer->has_remaining = answer->reserved0 = 0;
+    answer->retry_after_ms = HOLDFAST_UNKNOWN;
     answer->reserved.invocations = 1;
     answer->reserved.tokens = hf_load_rlx_u64(&slot->slot_first_tokens);    /* relaxed: E13 */
     answer->reserved.cost_micros = hf_load_rlx_u64(&slot->slot_first_cost); /* relaxed: E13 */
@@ -83,12 +87,13 @@ static void hf_replay_answer(const struct hf_found *found, struct holdfast_answe
 }
 
 enum hf_replay hf_replay_found(struct holdfast *handle, const struct holdfast_request *request,
-                               const struct hf_want *want, const struct hf_found *found,
+                               struct hf_want *want, const struct hf_found *found,
                                struct holdfast_answer *answer)
 {
     if (hf_st_state(found->st) == HF_STATE_PENDING) {
         return hf_slot_bury(handle, found) ? HF_REPLAY_ABSENT : HF_REPLAY_BUSY;
     }
+    hf_want_given(request, want);
     bool same = hf_replay_same(handle->seg, found->slot, request, want);
     hf_replay_answer(found, answer);
     /* E16 acquire: the slot may have been freed and filled again meanwhile: then what was read belongs to nobody. */
@@ -101,7 +106,7 @@ enum hf_replay hf_replay_found(struct holdfast *handle, const struct holdfast_re
 }
 
 enum hf_replay hf_replay_look(struct holdfast *handle, const struct holdfast_request *request,
-                              const struct hf_want *want, uint64_t now_ms, struct holdfast_answer *answer)
+                              struct hf_want *want, uint64_t now_ms, struct holdfast_answer *answer)
 {
     struct hf_found found;
     enum hf_index_result rc =

@@ -12,13 +12,13 @@ enum hf_replay {
 };
 
 /* Looks the id of want up, as known at now_ms. request carries the names as given, path (may hold HF_SHM_NONE rows) those of a resolved path.
- * Fills answer (kind, reserved, expires, token) on HF_REPLAY_SAME. */
+ * Fills answer on HF_REPLAY_SAME. */
 enum hf_replay hf_replay_look(struct holdfast *handle, const struct holdfast_request *request,
-                              const struct hf_want *want, uint64_t now_ms, struct holdfast_answer *answer);
+                              struct hf_want *want, uint64_t now_ms, struct holdfast_answer *answer);
 
 /* The same for a slot that was found on the way into the index. */
 enum hf_replay hf_replay_found(struct holdfast *handle, const struct holdfast_request *request,
-                               const struct hf_want *want, const struct hf_found *found,
+                               struct hf_want *want, const struct hf_found *found,
                                struct holdfast_answer *answer);
 
 #endif

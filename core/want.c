@@ -70,6 +70,12 @@ int hf_want_read(const struct holdfast_request *request, struct hf_want *want)
         !hf_want_in_range(request->ttl_ms, 1)) {
         return HOLDFAST_REASON_INVALID_AMOUNT;
     }
+    want->model = want->economy = HF_SHM_NONE;
+    return HOLDFAST_REASON_NONE;
+}
+
+void hf_want_given(const struct holdfast_request *request, struct hf_want *want)
+{
     bool model_form = request->model != NULL;
     want->flags = model_form ? HF_SLOT_FORM_MODEL : 0;
     hf_want_keep(model_form ? request->input_tokens : request->tokens, &want->in1, HF_SLOT_HAS_IN1,
@@ -79,8 +85,6 @@ int hf_want_read(const struct holdfast_request *request, struct hf_want *want)
     hf_want_keep(request->economy_tokens, &want->eco1, HF_SLOT_HAS_ECO1, &want->flags);
     hf_want_keep(request->economy_cost_micros, &want->eco2, HF_SLOT_HAS_ECO2, &want->flags);
     hf_want_keep(request->ttl_ms, &want->ttl_ms, HF_SLOT_HAS_TTL, &want->flags);
-    want->model = want->economy = HF_SHM_NONE;
-    return HOLDFAST_REASON_NONE;
 }
 
 /* Price of a model by name and the worst case under it. */

@@ -25,9 +25,13 @@ struct hf_want {
     struct hf_amounts own_economy;
 };
 
-/* Form and range of single numbers: HOLDFAST_REASON_NONE, _INVALID_REQUEST or _INVALID_AMOUNT. Fills id, names, flags,
- * in1.. of want. With request->path the four names are not looked at. */
+/* Form and range of single numbers: HOLDFAST_REASON_NONE, _INVALID_REQUEST or _INVALID_AMOUNT. Fills id and names
+ * of want. With request->path the four names are not looked at. */
 int hf_want_read(const struct holdfast_request *request, struct hf_want *want);
+
+/* The request as given, in the numbers of a slot: flags, in1, in2, eco1, eco2, ttl_ms of want. For who fills a slot or compares with
+ * one. */
+void hf_want_given(const struct holdfast_request *request, struct hf_want *want);
 
 /* Models and computed amounts, by the policy generation of path: HOLDFAST_REASON_NONE, _UNKNOWN_MODEL, _MODEL_LIMIT,
  * _INVALID_AMOUNT. */
