@@ -334,6 +334,10 @@ static enum hf_drain_result push(struct hf_drain *drain, uint64_t mono_ms)
     }
     status =
         hf_store_commit(drain->options.store, &drain->batch, drain->rows, drain->rows_cnt, &report, &error);
+    /* One whose answer was lost is left out: what the store has of it is read from there. */
+    if (status == HF_STORE_OK && !report.already && drain->options.tally != NULL) {
+        hf_tally_batch(drain->options.tally, &drain->batch, drain->rows);
+    }
     return told(drain, status, mono_ms, &error);
 }
 

@@ -14,6 +14,7 @@
 #include "persist/log.h"
 #include "persist/publish.h"
 #include "persist/store.h"
+#include "persist/tally.h"
 #include "shm/segment.h"
 
 /* What became of a cycle. */
@@ -35,6 +36,7 @@ struct hf_drain_options {
     uint64_t committed_ms;    /* of the last batch: later ones are not earlier */
     struct hf_publish *publish;
     struct hf_deadlines *deadlines;
+    struct hf_tally *tally; /* gets what is committed; NULL: nobody adds up */
     struct hf_log log;
 };
 

@@ -532,6 +532,7 @@ const struct hf_store_ops hf_postgres_ops = {
     .lookup = hf_postgres_lookup,
     .insert = hf_postgres_insert,
     .partitions = "SELECT name, first, next FROM partition ORDER BY first",
+    .append = hf_postgres_append,
     .retention = hf_postgres_retention,
     .idle = hf_postgres_idle,
     .take_away = hf_postgres_take_away,

@@ -101,6 +101,10 @@ enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_
                                         struct hf_store_rows *rows, struct hf_store_report *report,
                                         struct hf_store_error *error);
 
+/* ---- postgres_append.c ---- */
+enum hf_store_status hf_postgres_append(struct hf_store *store, const struct hf_store_part *part, size_t cnt,
+                                        struct hf_store_error *error);
+
 /* ---- postgres_prune.c ---- */
 enum hf_store_status hf_postgres_retention(struct hf_store *store, struct hf_store_error *error);
 enum hf_store_status hf_postgres_idle(struct hf_store *store, const char *segment, bool *idle,

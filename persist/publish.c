@@ -3,6 +3,7 @@
 #include "core/lookup.h"
 #include "core/policy_compile.h"
 #include "core/window.h"
+#include "persist/meter.h"
 #include "persist/rows.h"
 #include "shm/commit.h"
 
@@ -163,53 +164,6 @@ static void settle_path(struct hf_publish *publish, const struct hf_receipt *rec
 
 /* ---- meters -------------------------------------------------------------------------------------------------- */
 
-struct meter_change {
-    int64_t requests;
-    int64_t failures;
-    int64_t degraded;
-    int64_t reserved_micros;
-    int64_t settled_micros;
-};
-
-/* semantics.md, section 5. False: this kind changes no meter. */
-static bool meter_change(const struct hf_receipt *receipt, struct meter_change *change)
-{
-    int64_t degraded = receipt->admission == HF_ADMISSION_DEGRADE;
-    uint64_t actual =
-        receipt->actual_cost_micros == HF_UNKNOWN ? receipt->hold_cost_micros : receipt->actual_cost_micros;
-    int64_t settled = actual == HF_UNKNOWN ? 0 : (int64_t)actual;
-
-    *change = (struct meter_change){0};
-    switch (receipt->kind) {
-    case HF_RECEIPT_RESERVATION:
-        *change = (struct meter_change){1, 0, degraded, receipt->held_cost_micros, 0};
-        return true;
-    case HF_RECEIPT_EXTENSION:
-        change->reserved_micros = receipt->held_cost_micros;
-        return true;
-    case HF_RECEIPT_SETTLEMENT:
-        change->settled_micros = settled;
-        change->failures = receipt->outcome == HF_OUTCOME_FAILURE;
-        return true;
-    case HF_RECEIPT_RELEASE:
-        *change = (struct meter_change){-1, 0, -degraded, receipt->held_cost_micros, 0};
-        return true;
-    case HF_RECEIPT_EXPIRY:
-    case HF_RECEIPT_RETENTION:
-        *change = (struct meter_change){0, 1, 0, receipt->held_cost_micros, 0};
-        return true;
-    case HF_RECEIPT_LATE:
-        change->failures = receipt->outcome == HF_OUTCOME_SUCCESS ? -1 : 0;
-        change->settled_micros = settled;
-        return true;
-    case HF_RECEIPT_RESOLUTION:
-        change->settled_micros = settled;
-        return true;
-    default:
-        return false;
-    }
-}
-
 static uint32_t intern(struct hf_publish *publish, const struct hf_name *name)
 {
     struct hf_segment *seg = publish->seg;
@@ -298,7 +252,7 @@ static void raise_meters_max(struct hf_segment *seg, const struct hf_shm_meter *
 }
 
 static void meter_add(struct hf_publish *publish, const struct hf_name *tenant, const struct hf_name *cap,
-                      const struct hf_name *model, const struct meter_change *change)
+                      const struct hf_name *model, const struct hf_meter_change *change)
 {
     uint32_t model_name = model->len == 0 ? HF_SHM_NONE : intern(publish, model);
     uint32_t tenant_name = intern(publish, tenant);
@@ -327,13 +281,13 @@ static void meter_add(struct hf_publish *publish, const struct hf_name *tenant, 
 void hf_publish_receipt(struct hf_publish *publish, const struct hf_receipt *receipt,
                         const uint32_t rows[HF_SHM_LAYERS])
 {
-    struct meter_change change;
+    struct hf_meter_change change;
 
     if (!hf_receipt_in_family(receipt->kind)) {
         return;
     }
     settle_path(publish, receipt, rows);
-    if (!receipt->conflict && meter_change(receipt, &change)) {
+    if (!receipt->conflict && hf_meter_change(receipt, &change)) {
         meter_add(publish, &receipt->tenant, &receipt->capability, &receipt->model, &change);
     }
 }
@@ -366,8 +320,8 @@ static int load_sum(void *ctx, const struct hf_store_sum *sum)
 static int load_meter(void *ctx, const struct hf_store_meter *meter)
 {
     const struct load *load = ctx;
-    const struct meter_change change = {meter->requests, meter->failures, meter->degraded,
-                                        meter->reserved_micros, meter->settled_micros};
+    const struct hf_meter_change change = {meter->requests, meter->failures, meter->degraded,
+                                           meter->reserved_micros, meter->settled_micros};
 
     meter_add(load->publish, &meter->tenant, &meter->capability, &meter->model, &change);
     return 0;

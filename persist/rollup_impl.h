@@ -19,6 +19,13 @@ enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, in
     "r.number, r.epoch, r.first_seq, r.next_seq, r.end_ms, r.batch_number, r.parts_cnt, r.batch_digest, r.before, r.digest"
 enum hf_store_status hf_rollup_read(void *ctx, const struct hf_column *columns, unsigned cnt);
 
+struct hf_tally;
+
+/* Writes the next rollup from a tally that is not empty, in one transaction. RETRY also when the store has no longer what the tally
+ * follows and ends with: then it is of no use any more. */
+enum hf_store_status hf_rollup_write(struct hf_store *store, const struct hf_tally *tally,
+                                     struct hf_rollup *made, struct hf_store_error *error);
+
 /* The bits of a window kind's buckets on a path. */
 uint64_t hf_rollup_window_mask(enum hf_window window);
 

@@ -1,4 +1,5 @@
-/* What the tables of a rollup are filled from: SELECTs, for who makes one and for who adds up again.
+/* What must be in the tables of a rollup, as SELECTs over receipts: for who adds up again. Rollups are written from a tally, so
+ * the two have nothing in common but the meaning of a receipt.
  *
  * Parameters: $1 segment number, $2 the rollup's number, $3 and $4 the receipts [first, next) that it covers, $5 the number of the
  * rollup before it (meters and open reservations alone).

@@ -334,6 +334,7 @@ static enum hf_serve_status make_parts(struct hf_serve *serve, struct hf_error *
                                            .committed_ms = serve->recovered ? serve->report.now_ms : 0,
                                            .publish = serve->publish,
                                            .deadlines = &serve->deadlines,
+                                           .tally = &serve->roller.tally,
                                            .log = serve->log};
 
         serve->drain = hf_drain_open(&options);
@@ -364,7 +365,7 @@ static enum hf_store_status rewind_segment(struct hf_serve *serve, struct hf_sto
     hf_publish_stale(serve->publish); /* the marks of slots go back before what is published does */
     enum hf_store_status status = hf_rewind(&options, error);
 
-    serve->roller = (struct hf_roller){0};
+    hf_roller_forget(&serve->roller);
     if (status == HF_STORE_OK) {
         hf_drain_rewound(serve->drain, now_ms);
         status = hf_publish_load(serve->publish, serve->store, serve->store_name, now_ms, error);
@@ -514,6 +515,7 @@ void hf_serve_close(struct hf_serve *serve)
         return;
     }
     hf_drain_close(serve->drain);
+    hf_roller_forget(&serve->roller);
     hf_publish_close(serve->publish);
     hf_deadlines_close(&serve->deadlines);
     if (serve->is_daemon) {

@@ -466,6 +466,7 @@ const struct hf_store_ops hf_sqlite_ops = {
     .begin = hf_sqlite_begin,
     .lookup = hf_sqlite_lookup,
     .insert = hf_sqlite_insert,
+    .append = hf_sqlite_append,
     .retention = hf_sqlite_retention,
     .idle = hf_sqlite_idle,
     .take_away = hf_sqlite_take_away,

@@ -43,6 +43,8 @@ enum hf_store_status hf_sqlite_lookup(struct hf_store *store, struct hf_lookup *
 enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_store_batch *batch,
                                       struct hf_store_rows *rows, struct hf_store_report *report,
                                       struct hf_store_error *error);
+enum hf_store_status hf_sqlite_append(struct hf_store *store, const struct hf_store_part *part, size_t cnt,
+                                      struct hf_store_error *error);
 enum hf_store_status hf_sqlite_commit(struct hf_store *store, struct hf_store_error *error);
 void hf_sqlite_rollback(struct hf_store *store);
 

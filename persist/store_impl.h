@@ -57,6 +57,17 @@ struct hf_store_rows {
     void *ctx;
 };
 
+/* Where rows go, and what they are. */
+#define HF_PART_COLUMNS_MAX 24U
+struct hf_store_part {
+    const char *table;
+    const char *columns; /* "a, b, c" */
+    unsigned columns_cnt;
+    /* Fills in columns_cnt parameters, integers and texts (which need no NUL), valid until the next call. False: leave it out. */
+    bool (*row)(void *ctx, size_t i, struct hf_param *params);
+    void *ctx;
+};
+
 struct hf_store_ops {
     const char *name;
     /* True when the URL is one of this store. */
@@ -105,6 +116,9 @@ struct hf_store_ops {
     /* Inserts the rows; sets their fate to STORED or ASIDE; counts and explains in report. */
     enum hf_store_status (*insert)(struct hf_store *store, const struct hf_store_batch *batch,
                                    struct hf_store_rows *rows, struct hf_store_report *report,
+                                   struct hf_store_error *error);
+    /* Inserts rows into a table of rollups, inside a transaction: those of 0 .. cnt - 1 that part->row fills in. */
+    enum hf_store_status (*append)(struct hf_store *store, const struct hf_store_part *part, size_t cnt,
                                    struct hf_store_error *error);
     /* Retention, inside a transaction. Which tables receipts are in, a query for name, first and next number; NULL: one. */
     const char *partitions;
