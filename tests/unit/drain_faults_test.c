@@ -3,6 +3,8 @@
  * cases of PostgreSQL need HOLDFAST_TEST_PG and are left out without it. */
 #include "persist/drain.h"
 #include "persist/reaper.h"
+#include "persist/rollup_impl.h"
+#include "persist/verify.h"
 #include "shm/clock.h"
 #include "tests/support/quota.h"
 
@@ -26,6 +28,7 @@ static struct {
     struct hf_publish *publish;
     struct hf_deadlines deadlines;
     struct hf_drain *drain;
+    struct hf_tally tally;
     struct hf_owner owner;
     uint64_t mono_ms;
     const char *fail_at; /* point of the commit at which the connection is cut */
@@ -71,15 +74,19 @@ static void open_parts(void)
                                            .daemon_ref = t.owner.ref,
                                            .policy_revision = 1,
                                            .publish = t.publish,
-                                           .deadlines = &t.deadlines};
+                                           .deadlines = &t.deadlines,
+                                           .tally = &t.tally};
+    const struct hf_rollup none = {.next_seq = 1};
 
     t.drain = hf_drain_open(&drain);
     assert_non_null(t.drain);
+    hf_tally_start(&t.tally, &none);
 }
 
 static void close_parts(void)
 {
     hf_drain_close(t.drain);
+    hf_tally_drop(&t.tally);
     hf_deadlines_close(&t.deadlines);
     hf_publish_close(t.publish);
     hf_store_close(t.store);
@@ -162,6 +169,25 @@ static enum hf_drain_result cycle(uint64_t later_ms)
     return hf_drain_cycle(t.drain, t.mono_ms);
 }
 
+/* A rollup of what the drain added up, and what it left out read from the store, is what the store has. */
+static void expect_right_rollup(void)
+{
+    const struct hf_verify_options options = {.rollups = true};
+    struct hf_verify_report report;
+    struct hf_rollup made;
+    struct hf_store_error error = {""};
+
+    while (t.tally.next_seq < t.quota.seg->header->hdr_next_seq) {
+        assert_int_equal(hf_tally_read(&t.tally, t.store, 1, &error), HF_STORE_OK);
+    }
+    if (hf_rollup_write(t.store, &t.tally, &made, &error) != HF_STORE_OK ||
+        hf_verify(t.store, &options, &report, &error) != HF_STORE_OK) {
+        fail_msg("%s", error.text);
+    }
+    assert_int_equal(report.rollups_cnt, 1);
+    assert_int_equal(report.findings_cnt, 0);
+}
+
 static void expect_written(uint64_t reservations, uint64_t settlements)
 {
     struct hf_store_totals totals;
@@ -172,6 +198,7 @@ static void expect_written(uint64_t reservations, uint64_t settlements)
     assert_int_equal(totals.kinds_cnt[HF_RECEIPT_SETTLEMENT], settlements);
     assert_int_equal(totals.receipts_cnt, totals.batch_rows_cnt);
     assert_int_equal(totals.conflicts_cnt, 0);
+    expect_right_rollup();
 }
 
 /* Cycles until nothing is left; later ones come when the back-off allows it. */
@@ -237,6 +264,7 @@ static void more_than_one_batch(void **state)
         assert_int_equal(hf_test_settle(t.quota.handles[0], id, 1, 0, 1, &closing), HOLDFAST_OK);
     }
     drain_all();
+    assert_int_equal(t.tally.next_seq, 1401); /* nothing is left to be read */
     expect_written(700, 700);
     hf_drain_count(t.drain, &counts);
     assert_int_equal(counts.rows_committed, 1400);
