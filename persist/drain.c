@@ -17,8 +17,11 @@
 #define ROWS_MAX 8192U /* of a batch */
 #define BATCHES_MAX \
     4U /* of a cycle: reaping, clock and signals have their turn while a backlog is committed */
-#define SWEEP_MS       800U /* every slot is looked at once in this time */
-#define SWEEPS_RETURN  8U   /* a held chunk's owner is asked for once in so many sweeps */
+#define SWEEP_MS 800U /* every slot is looked at once in this time */
+#define LOOK_SLOTS \
+    65536U /* of a look at all of them, in a cycle: what is found is committed before the next ones */
+#define SWEEP_AHEAD    8U /* slots whose lines are asked for before they are looked at */
+#define SWEEPS_RETURN  8U /* a held chunk's owner is asked for once in so many sweeps */
 #define BACKOFF_MS_MIN 50U
 #define BACKOFF_MS_MAX 5000U
 #define SAY_EVERY_MS   10000U
@@ -72,6 +75,9 @@ struct hf_drain {
     uint32_t sweeps;
     uint64_t swept_ms;
     uint32_t look_at_all; /* sweeps of everything that are due */
+    uint32_t look_at;     /* chunk where the one under way goes on; 0: none is */
+    bool seen_all; /* one of them came to its end: no mark is missing that a daemon before this one took */
+    bool fresh;    /* nobody was in the segment before this daemon */
     struct hf_drain_counts counts;
 };
 
@@ -89,6 +95,7 @@ struct hf_drain *hf_drain_open(const struct hf_drain_options *options)
     drain->seg = seg;
     drain->random = (uint32_t)(seg->hash_seed ^ options->daemon_ref) | 1U;
     drain->look_at_all = 2;
+    drain->fresh = drain->seen_all = options->fresh;
     drain->pending = calloc(seg->chunks_cnt, sizeof(uint64_t));
     drain->filling = calloc(seg->chunks_cnt, sizeof(uint64_t));
     drain->damaged = calloc(seg->chunks_cnt, sizeof(uint64_t));
@@ -137,7 +144,9 @@ void hf_drain_close(struct hf_drain *drain)
 
 void hf_drain_look_at_all(struct hf_drain *drain)
 {
-    drain->look_at_all = 2; /* the second finds the chunks of the dead empty of half-made slots */
+    /* The second finds the chunks of the dead empty of half-made slots. One that is under way has passed by some already. */
+    drain->look_at_all = drain->look_at > 0 ? 3 : 2;
+    drain->fresh = false;
 }
 
 void hf_drain_rewound(struct hf_drain *drain, uint64_t committed_ms)
@@ -149,6 +158,8 @@ void hf_drain_rewound(struct hf_drain *drain, uint64_t committed_ms)
     drain->options.committed_ms = committed_ms;
     memset(drain->reserved, 0, drain->seg->slots_cnt * sizeof(*drain->reserved));
     drop_texts(drain);
+    drain->seen_all = false;
+    drain->look_at = 0;
     hf_drain_look_at_all(drain);
 }
 
@@ -566,7 +577,8 @@ static bool sweep_slot(struct hf_drain *drain, uint32_t slot_idx, struct hf_u128
     return hf_st_state(st) == HF_STATE_CREDIT;
 }
 
-static void sweep_chunk(struct hf_drain *drain, uint32_t chunk_idx)
+/* False: there was nothing to look at. */
+static bool sweep_chunk(struct hf_drain *drain, uint32_t chunk_idx)
 {
     struct hf_segment *seg = drain->seg;
     const struct hf_shm_chunk *chunk = &seg->chunks[chunk_idx];
@@ -575,16 +587,19 @@ static void sweep_chunk(struct hf_drain *drain, uint32_t chunk_idx)
     uint64_t filling = 0;
     uint8_t used = 0;
 
-    /* relaxed: with every free bit there nobody has taken a slot since they were all seen free. */
-    if (drain->look_at_all == 0 && drain->used[chunk_idx] == 0 &&
+    /* relaxed: with every free bit there nobody has taken a slot since they were all seen free, or made. */
+    if ((drain->look_at_all == 0 || (drain->fresh && owner == 0)) && drain->used[chunk_idx] == 0 &&
         hf_load_rlx_u64(&chunk->chunk_free) == all) {
-        return;
+        return false;
     }
     for (uint32_t i = 0; i < seg->chunk_slots; i++) {
         uint32_t slot_idx = (chunk_idx << seg->chunk_shift) + i;
         struct hf_u128 st = hf_commit_read_st(&seg->slots[slot_idx]); /* E13 */
         enum hf_state state = hf_st_state(st);
 
+        if (slot_idx + SWEEP_AHEAD < seg->slots_cnt) {
+            __builtin_prefetch(&seg->slots[slot_idx + SWEEP_AHEAD].slot_st); /* and slot_persisted */
+        }
         hf_closed_seen(&drain->closed, slot_idx, st);
         used = (uint8_t)(used + (state != HF_STATE_FREE));
         filling |= (uint64_t)(state == HF_STATE_FILLING || state == HF_STATE_PENDING) << i;
@@ -603,20 +618,34 @@ static void sweep_chunk(struct hf_drain *drain, uint32_t chunk_idx)
         ((owner != 0 || lost) && (drain->sweeps + chunk_idx) % SWEEPS_RETURN == 0)) {
         (void)hf_chunk_return(seg, chunk_idx);
     }
+    return true;
 }
 
-/* The share of this cycle, by the time since the last one; everything when that is asked for. */
+/* Everything, in as many cycles as it takes. */
+static void look_on(struct hf_drain *drain)
+{
+    uint32_t chunks = drain->seg->chunks_cnt;
+
+    for (uint32_t left = LOOK_SLOTS >> drain->seg->chunk_shift; left > 0 && drain->look_at < chunks;) {
+        left -= sweep_chunk(drain, drain->look_at++);
+    }
+    if (drain->look_at < chunks) {
+        return;
+    }
+    hf_closed_sort(&drain->closed);
+    drain->look_at = 0;
+    drain->look_at_all--;
+    drain->seen_all = true;
+}
+
+/* The share of this cycle, by the time since the last one; more when everything is to be looked at. */
 static void sweep(struct hf_drain *drain, uint64_t mono_ms)
 {
     uint32_t chunks = drain->seg->chunks_cnt;
     uint64_t share = drain->swept_ms == 0 ? chunks : (mono_ms - drain->swept_ms) * chunks / SWEEP_MS;
 
     if (drain->look_at_all > 0) {
-        for (uint32_t i = 0; i < chunks; i++) {
-            sweep_chunk(drain, i);
-        }
-        hf_closed_sort(&drain->closed);
-        drain->look_at_all--;
+        look_on(drain);
         drain->swept_ms = mono_ms;
         return;
     }
@@ -624,7 +653,7 @@ static void sweep(struct hf_drain *drain, uint64_t mono_ms)
         return;
     }
     for (uint64_t left = share < chunks ? share : chunks; left > 0; left--) {
-        sweep_chunk(drain, drain->sweep_at);
+        (void)sweep_chunk(drain, drain->sweep_at);
         if (++drain->sweep_at >= chunks) {
             drain->sweep_at = 0;
             drain->sweeps++;
@@ -695,10 +724,12 @@ enum hf_drain_result hf_drain_cycle(struct hf_drain *drain, uint64_t mono_ms)
     enum hf_drain_result result = write_all(drain, any, mono_ms, &again);
 
     hf_publish_limits(drain->options.publish);
-    if (hf_closed_free_due(&drain->closed, hf_clock_now_ms(drain->seg)) > 0 && result == HF_DRAIN_IDLE) {
+    /* In the middle of a look at all slots those that closed are in no order. */
+    if ((drain->look_at > 0 || hf_closed_free_due(&drain->closed, hf_clock_now_ms(drain->seg)) > 0) &&
+        result == HF_DRAIN_IDLE) {
         result = HF_DRAIN_WORKED;
     }
-    if (!again && (result == HF_DRAIN_IDLE || result == HF_DRAIN_WORKED)) {
+    if (!again && drain->seen_all && (result == HF_DRAIN_IDLE || result == HF_DRAIN_WORKED)) {
         done(drain, mono_ms);
     }
     return result;

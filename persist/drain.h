@@ -32,6 +32,7 @@ struct hf_drain_options {
     struct hf_store *store; /* locked for store_name */
     const char *store_name;
     uint64_t daemon_ref;
+    bool fresh;               /* this daemon made the segment, and nobody was in it before */
     uint64_t policy_revision; /* of the generation in force */
     uint64_t committed_ms;    /* of the last batch: later ones are not earlier */
     struct hf_publish *publish;
@@ -53,7 +54,7 @@ enum hf_store_status hf_drain_resume(struct hf_drain *drain, struct hf_store_err
 /* After hf_rewind(): what was in flight and what is remembered of the store is forgotten, every slot is looked at. */
 void hf_drain_rewound(struct hf_drain *drain, uint64_t committed_ms);
 
-/* The next cycle looks at every slot: at the start, and when a process died. */
+/* The next cycles look at every slot, 65,536 in a cycle: at the start, and when a process died. */
 void hf_drain_look_at_all(struct hf_drain *drain);
 
 /* One cycle at mono_ms (CLOCK_MONOTONIC). */

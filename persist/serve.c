@@ -330,6 +330,7 @@ static enum hf_serve_status make_parts(struct hf_serve *serve, struct hf_error *
                                            .store = serve->store,
                                            .store_name = serve->store_name,
                                            .daemon_ref = serve->owner.ref,
+                                           .fresh = serve->recovered,
                                            .policy_revision = serve->policy_revision,
                                            .committed_ms = serve->recovered ? serve->report.now_ms : 0,
                                            .publish = serve->publish,
