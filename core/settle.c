@@ -215,54 +215,76 @@ static void hf_settle_write(struct hf_shm_slot *slot, const struct hf_told *told
     }
 }
 
-/* Whether bucket n of op, with this value, is over its limit, in a window that still runs. */
-static bool hf_settle_below_zero(const struct hf_close *close, const struct hf_op *op, uint32_t n,
-                                 uint64_t value, uint64_t now_ms)
+/* Whether this value of a bucket is over its limit, in a window that still runs. */
+static bool hf_settle_below_zero(const struct hf_close *close, uint32_t row_idx, struct hf_commit_bit bit,
+                                 uint32_t window, uint64_t value, uint64_t now_ms)
 {
-    const struct hf_segment *seg = close->handle->seg;
-    const struct hf_op_bucket *bucket = &op->buckets[n];
-    uint32_t row_idx =
-        (uint32_t)((size_t)((const uint8_t *)bucket->word - (const uint8_t *)seg->rows) / sizeof *seg->rows);
     const struct hf_shm_row_policy *limits = hf_client_row(close->handle, row_idx);
     if (limits == NULL) {
         return false;
     }
-    uint64_t limit =
-        limits->rpl_limits[bucket->window][bucket->dimension]; /* plain: read-only once published */
-    if (__builtin_expect(value <= limit, 1) ||                 /* unknown, which is none, is the highest */
-        hf_window_id((enum hf_window)bucket->window, now_ms) != op->windows[bucket->window]) {
+    uint64_t limit = limits->rpl_limits[bit.window][bit.dimension]; /* plain: read-only once published */
+    if (__builtin_expect(value <= limit, 1) || /* unknown, which is none, is the highest */
+        hf_window_id((enum hf_window)bit.window, now_ms) != window) {
         return false;
     }
-    if (bucket->dimension == HF_DIM_COST) { /* only teams have credit: elsewhere the word is 0 */
+    if (bit.dimension == HF_DIM_COST) { /* only teams have credit: elsewhere the word is 0 */
         struct hf_u128 credit =
-            hf_commit_read_bucket(&seg->rows[row_idx].row_credits[bucket->window]); /* E12 */
-        limit += hf_bucket_window(credit) == op->windows[bucket->window] ? hf_bucket_value(credit) : 0;
+            hf_commit_read_bucket(&close->handle->seg->rows[row_idx].row_credits[bit.window]); /* E12 */
+        limit += hf_bucket_window(credit) == window ? hf_bucket_value(credit) : 0;
     }
     return value > limit;
 }
 
-/* Reads the buckets of op and foretells them. HOLDFAST_REASON_NONE or _INVALID_AMOUNT (above the range); *exceeded. */
-static int hf_settle_foretell(const struct hf_close *close, struct hf_op *op, uint64_t now_ms, bool *exceeded)
+/* The operation with its buckets, which it reads and foretells: what hf_commit_describe() makes of the slot for helpers, from what is
+ * known here. HOLDFAST_REASON_NONE or _INVALID_AMOUNT (above the range); *exceeded: some bucket is over its limit then. */
+static int hf_settle_op(const struct hf_close *close, const struct hf_settle *settle, struct hf_u128 word,
+                        uint64_t now_ms, struct hf_op *op, bool *exceeded)
 {
-    const struct hf_shm_policy *policy =
-        hf_client_policy(close->handle, hf_path_generation(close->handle->seg, close->tenant_idx));
-    uint32_t cnt = op->buckets_cnt;
-    *exceeded = false;
+    const struct hf_segment *seg = close->handle->seg;
+    const struct hf_shm_slot *slot = close->found.slot;
+    struct hf_u128 st = close->found.st;
+    bool expired = hf_st_state(st) == HF_STATE_EXPIRED;
+    bool limited = hf_client_policy(close->handle, hf_path_generation(seg, close->tenant_idx)) != NULL;
+    const int64_t change[HF_SHM_DIMS] = {
+        0, hf_commit_settled(settle->kind, expired, settle->hold.hold_tokens, settle->tokens),
+        hf_commit_settled(settle->kind, expired, settle->hold.hold_cost, settle->cost)};
+    uint64_t seq = hf_word_seq(word) + 1U;
+    op->kind = settle->kind;
+    op->slot_idx = close->found.slot_idx;
+    op->seq = seq;
+    op->st_before = st;
+    op->st_after = hf_st_make(seq, hf_st_ordinal(st), hf_commit_state_after(settle->kind, hf_st_state(st)),
+                              now_ms, hf_st_gen(st));
     op->foretold = true;
-    for (uint32_t n = 0; n < cnt; n++) {
-        struct hf_op_bucket *bucket = &op->buckets[n];
-        struct hf_u128 before = hf_commit_read_bucket(bucket->word); /* E12 */
+    *exceeded = false;
+    uint32_t n = 0;
+    uint64_t mask =
+        hf_load_rlx_u64(&slot->slot_mask) & ((1ULL << HF_SHM_PATH_BUCKETS) - 1); /* relaxed: E13 */
+    for (; mask != 0; mask &= mask - 1) {
+        struct hf_commit_bit bit = hf_commit_bit((uint32_t)__builtin_ctzll(mask));
+        uint32_t row_idx = hf_load_rlx_u32(&slot->slot_rows[bit.layer]); /* relaxed: E13 */
+        struct hf_shm_row *row = hf_segment_row(seg, row_idx);
+        if (row == NULL) {
+            continue;
+        }
+        uint32_t window =
+            bit.window < 4 ? hf_load_rlx_u32(&slot->slot_windows[bit.window]) : 0; /* relaxed: E13 */
+        struct hf_op_bucket *bucket = &op->buckets[n++];
+        struct hf_u128 before = hf_commit_read_bucket(&row->row_buckets[0][0] + bit.in_row); /* E12 */
         struct hf_u128 after = before;
-        int64_t change = op->change[bucket->dimension];
-        bool acts = hf_commit_bucket_after(op, n, before, &after);
+        bool acts = hf_commit_after(before, seq, window, change[bit.dimension], false, &after);
+        bucket->word = &row->row_buckets[0][0] + bit.in_row;
         bucket->before = before;
         bucket->after = after;
-        if (acts && change > 0 && hf_bucket_value(before) + (uint64_t)change > HF_AMOUNT_MAX) {
+        if (acts && change[bit.dimension] > 0 &&
+            hf_bucket_value(before) + (uint64_t)change[bit.dimension] > HF_AMOUNT_MAX) {
             return HOLDFAST_REASON_INVALID_AMOUNT;
         }
-        *exceeded |=
-            acts && policy != NULL && hf_settle_below_zero(close, op, n, hf_bucket_value(after), now_ms);
+        *exceeded |= acts && limited &&
+                     hf_settle_below_zero(close, row_idx, bit, window, hf_bucket_value(after), now_ms);
     }
+    op->buckets_cnt = n;
     return HOLDFAST_REASON_NONE;
 }
 
@@ -323,11 +345,7 @@ static int hf_settle_round(struct hf_close *close, const struct hf_told *told,
     if (!hf_settle_decide(close, told, &settle, closing)) {
         return hf_close_refuse(closing, HOLDFAST_REASON_INVALID_AMOUNT);
     }
-    code = hf_close_describe(close, settle.kind, word, now.now_ms, &op);
-    if (code != HF_OK) {
-        return code;
-    }
-    int reason = hf_settle_foretell(close, &op, now.now_ms, &exceeded);
+    int reason = hf_settle_op(close, &settle, word, now.now_ms, &op, &exceeded);
     uint64_t charged = settle.cost == HF_UNKNOWN ? settle.hold.hold_cost : settle.cost;
     if (settle.kind != HF_KIND_DISPUTE && !hf_meter_room_for_all(seg, 0, charged) &&
         !hf_meter_slot_room(seg, slot, 0, charged)) {

@@ -115,18 +115,6 @@ hf_commit_finish(struct hf_segment *seg, struct hf_shm_tenant *tenant, const str
 
 /* ---- describing an operation from its slot ---------------------------------------------------------- */
 
-static int64_t hf_commit_amount(uint64_t amount)
-{
-    return amount == HF_SHM_UNKNOWN ? 0 : (int64_t)(amount & HF_SHM_AMOUNT_MAX);
-}
-
-/* What stays charged in a dimension: the actual, or the hold where the actual is unknown. */
-static int64_t hf_commit_charged(const uint64_t *actual, int64_t held)
-{
-    uint64_t amount = hf_load_rlx_u64(actual); /* relaxed: E11 */
-    return amount == HF_SHM_UNKNOWN ? held : hf_commit_amount(amount);
-}
-
 static bool hf_commit_is_open(enum hf_state state)
 {
     return state == HF_STATE_HELD || state == HF_STATE_DISPATCHED;
@@ -139,8 +127,10 @@ static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state stat
     const struct hf_shm_hold *hold = &slot->slot_holds[ordinal & 1U];
     const struct hf_shm_hold *next = &slot->slot_holds[(ordinal + 1U) & 1U];
     bool expired = state == HF_STATE_EXPIRED;
-    int64_t tokens = hf_commit_amount(hf_load_rlx_u64(&hold->hold_tokens)); /* relaxed: E11 re-checks W */
-    int64_t cost = hf_commit_amount(hf_load_rlx_u64(&hold->hold_cost));     /* relaxed: E11 */
+    uint64_t held_tokens = hf_load_rlx_u64(&hold->hold_tokens); /* relaxed: E11 re-checks W */
+    uint64_t held_cost = hf_load_rlx_u64(&hold->hold_cost);     /* relaxed: E11 */
+    int64_t tokens = hf_commit_amount(held_tokens);
+    int64_t cost = hf_commit_amount(held_cost);
     op->change[0] = op->change[1] = op->change[2] = 0;
     switch (op->kind) {
     case HF_KIND_RESERVE:
@@ -154,9 +144,13 @@ static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state stat
         return hf_commit_is_open(state);
     case HF_KIND_SETTLE:
     case HF_KIND_LATE:
-        op->change[1] = hf_commit_charged(&slot->slot_actual_tokens, tokens) - (expired ? 0 : tokens);
-        op->change[2] = hf_commit_charged(&slot->slot_actual_cost, cost) - (expired ? 0 : cost);
-        return op->kind == HF_KIND_SETTLE ? hf_commit_is_open(state) : expired || state == HF_STATE_RETAINED;
+    case HF_KIND_DISPUTE:
+        op->change[1] = hf_commit_settled(op->kind, expired, held_tokens,
+                                          hf_load_rlx_u64(&slot->slot_actual_tokens)); /* relaxed: E11 */
+        op->change[2] = hf_commit_settled(op->kind, expired, held_cost,
+                                          hf_load_rlx_u64(&slot->slot_actual_cost)); /* relaxed: E11 */
+        return (op->kind != HF_KIND_LATE && hf_commit_is_open(state)) ||
+               (op->kind != HF_KIND_SETTLE && (expired || state == HF_STATE_RETAINED));
     case HF_KIND_RELEASE:
         op->change[0] = -1;
         op->change[1] = -tokens;
@@ -169,10 +163,6 @@ static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state stat
     case HF_KIND_DISPATCH:
     case HF_KIND_RETAIN:
         return hf_commit_is_open(state);
-    case HF_KIND_DISPUTE:
-        op->change[1] = expired ? tokens : 0;
-        op->change[2] = expired ? cost : 0;
-        return hf_commit_is_open(state) || expired || state == HF_STATE_RETAINED;
     case HF_KIND_CREDIT:
         return state == HF_STATE_PENDING;
     default:
@@ -180,7 +170,7 @@ static bool hf_commit_changes(const struct hf_shm_slot *slot, enum hf_state stat
     }
 }
 
-static enum hf_state hf_commit_state_after(enum hf_kind kind, enum hf_state before)
+enum hf_state hf_commit_state_after(enum hf_kind kind, enum hf_state before)
 {
     switch (kind) {
     case HF_KIND_RESERVE:

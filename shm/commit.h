@@ -165,6 +165,23 @@ static inline bool hf_commit_bucket_after(const struct hf_op *op, uint32_t n, st
                            op->opens, after);
 }
 
+/* An amount as a change; unknown changes nothing. */
+static inline int64_t hf_commit_amount(uint64_t amount)
+{
+    return amount == HF_SHM_UNKNOWN ? 0 : (int64_t)(amount & HF_SHM_AMOUNT_MAX);
+}
+
+/* What settle, late and dispute change in a dimension: of a hold that an expiry has freed nothing is left to give back, and of a
+ * disputed one everything stays. Where the actual is unknown, the hold is charged. For its owner and for helpers. */
+static inline int64_t hf_commit_settled(enum hf_kind kind, bool expired, uint64_t held, uint64_t actual)
+{
+    uint64_t charged = kind == HF_KIND_DISPUTE || actual == HF_SHM_UNKNOWN ? held : actual;
+    return hf_commit_amount(charged) - (expired ? 0 : hf_commit_amount(held));
+}
+
+/* The state that kind leads to; before: what it is now. */
+enum hf_state hf_commit_state_after(enum hf_kind kind, enum hf_state before);
+
 /* Layer, window and dimension that a bit of a path's mask stands for. */
 struct hf_commit_bit {
     uint8_t layer;

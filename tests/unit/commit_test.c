@@ -1,6 +1,7 @@
 /* The commit-word transaction, half-made operations built by hand: whatever was done of an operation when its process
  * died, the next one finishes exactly the rest. */
 /* ctest: labels=valgrind */
+#include "core/reap.h"
 #include "core/slot.h"
 #include "shm/clock.h"
 #include "shm/commit.h"
@@ -10,6 +11,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -204,6 +206,113 @@ static void a_lost_word_changes_nothing(void **state)
     hf_test_quota_free(&quota);
 }
 
+/* ---- the owner's operation is its helper's ------------------------------------------------------------------- */
+
+struct before {
+    struct hf_shm_row *rows;
+    struct hf_u128 st;
+    struct hf_u128 word;
+};
+
+static size_t rows_bytes(const struct hf_test_quota *quota)
+{
+    return quota->seg->rows_cnt * sizeof(*quota->seg->rows);
+}
+
+static struct before look_before(const struct hf_test_quota *quota)
+{
+    struct before before = {.rows = malloc(rows_bytes(quota)), .word = quota->seg->tenants[0].ten_word};
+    assert_non_null(before.rows);
+    memcpy(before.rows, quota->seg->rows, rows_bytes(quota));
+    return before;
+}
+
+/* The owner of W's operation has done it from what it knew. Now buckets, state and A are set back to before it: a helper, who knows W
+ * and the slot, makes the very same of them. */
+static void same_by_a_helper(struct hf_test_quota *quota, uint32_t slot_idx, const struct before *before)
+{
+    struct hf_shm_tenant *tenant = &quota->seg->tenants[0];
+    struct hf_shm_slot *slot = &quota->seg->slots[slot_idx];
+    struct hf_u128 st = slot->slot_st;
+    struct hf_u128 word;
+    struct hf_shm_row *after = malloc(rows_bytes(quota));
+    assert_non_null(after);
+    memcpy(after, quota->seg->rows, rows_bytes(quota));
+    assert_true(hf_word_seq(tenant->ten_word) == hf_word_seq(before->word) + 1U);
+    assert_int_equal(hf_word_slot(tenant->ten_word), slot_idx);
+
+    memcpy(quota->seg->rows, before->rows, rows_bytes(quota));
+    slot->slot_st = before->st;
+    tenant->ten_applied = hf_word_seq(before->word);
+    assert_int_equal(hf_commit_ready(quota->seg, 0, &word), HF_OK);
+    assert_memory_equal(quota->seg->rows, after, rows_bytes(quota));
+    assert_true(slot->slot_st.lo == st.lo && slot->slot_st.hi == st.hi);
+    assert_true(tenant->ten_applied == hf_word_seq(word));
+    assert_int_equal(hf_test_mismatches(quota), 0);
+    free(after);
+    free(before->rows);
+}
+
+enum course {
+    COURSE_HELD,
+    COURSE_DISPATCHED,
+    COURSE_EXPIRED, /* or retained, as the team's policy says */
+    COURSE_CNT
+};
+
+/* A reservation, what happens to it, and its settlement at this cost (HOLDFAST_UNKNOWN: without usage); each step by both. */
+static void each_step_by_both(const char *team, enum course course, uint64_t cost, enum hf_state state)
+{
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    struct holdfast_usage usage;
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "other", team, NULL, 10, 20, &answer), HOLDFAST_OK);
+    struct before before = look_before(&quota);
+    assert_int_equal(hf_test_reserve(quota.handles[0], "a", team, NULL, 100, 400, &answer), HOLDFAST_OK);
+    uint32_t slot_idx = hf_test_slot(&quota, "a");
+    struct hf_shm_slot *slot = &quota.seg->slots[slot_idx];
+    before.st = (struct hf_u128){hf_st_make(0, 0, HF_STATE_PENDING, 0, 0).lo, slot->slot_st.hi};
+    same_by_a_helper(&quota, slot_idx, &before);
+
+    if (course != COURSE_HELD) {
+        if (course == COURSE_EXPIRED) {
+            (void)hf_clock_inject(quota.seg, answer.expires_at_ms + 1U);
+        }
+        before = look_before(&quota);
+        before.st = slot->slot_st;
+        int rc = course == COURSE_EXPIRED ? hf_reap_slot(quota.seg, slot_idx)
+                                          : holdfast_dispatch(quota.handles[1], "a", answer.hold, NULL);
+        assert_true(course == COURSE_EXPIRED ? rc > 0 : rc == HOLDFAST_OK);
+        same_by_a_helper(&quota, slot_idx, &before);
+    }
+    before = look_before(&quota);
+    before.st = slot->slot_st;
+    holdfast_usage_init(&usage, 40, 30);
+    usage.cost_micros = cost;
+    int rc = holdfast_settle(quota.handles[1], "a", answer.hold, cost == HOLDFAST_UNKNOWN ? NULL : &usage,
+                             HOLDFAST_SUCCESS, NULL, &closing);
+    assert_int_equal(rc, state == HF_STATE_DISPUTED ? HOLDFAST_REFUSED : HOLDFAST_OK);
+    assert_int_equal(hf_st_state(slot->slot_st), state);
+    same_by_a_helper(&quota, slot_idx, &before);
+    hf_test_quota_free(&quota);
+}
+
+static void owner_and_helper_do_the_same(void **state)
+{
+    (void)state;
+    for (int course = COURSE_HELD; course < COURSE_CNT; course++) {
+        enum hf_state closed = course == COURSE_EXPIRED ? HF_STATE_LATE : HF_STATE_SETTLED;
+        each_step_by_both("u", (enum course)course, 300, closed);
+        each_step_by_both("u", (enum course)course, 450, closed);
+        each_step_by_both("u", (enum course)course, HOLDFAST_UNKNOWN, closed);
+        each_step_by_both("v", (enum course)course, 300, closed);
+        each_step_by_both("v", (enum course)course, 450, HF_STATE_DISPUTED);
+        each_step_by_both("v", (enum course)course, HOLDFAST_UNKNOWN, closed);
+    }
+}
+
 /* A bucket of an older window admits a reserve of the newer one and ignores every other operation of the older. */
 static void windows_never_go_back(void **state)
 {
@@ -295,7 +404,7 @@ int main(void)
         cmocka_unit_test(help_finishes_late_dispute),  cmocka_unit_test(help_finishes_reserve),
         cmocka_unit_test(a_lost_word_changes_nothing), cmocka_unit_test(windows_never_go_back),
         cmocka_unit_test(words_pack_and_unpack),       cmocka_unit_test(an_impossible_word_is_corrupt),
-        cmocka_unit_test(detach_raises_the_sequence),
+        cmocka_unit_test(detach_raises_the_sequence),  cmocka_unit_test(owner_and_helper_do_the_same),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
