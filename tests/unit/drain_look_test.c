@@ -116,7 +116,7 @@ static void marks_that_died_with_a_daemon(void **state)
     (void)state;
     reserve("a");
     for (uint32_t i = 0; i < t.quota.seg->chunks_cnt; i++) {
-        t.quota.seg->chunks[i].chunk_dirty = 0;
+        memset(t.quota.seg->chunks[i].chunk_dirty, 0, sizeof(t.quota.seg->chunks[i].chunk_dirty));
     }
     open_drain(false);
     for (unsigned i = 0; i < 2; i++) {
