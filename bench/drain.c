@@ -6,6 +6,7 @@
  * A round is ROWS receipts of each, one after the other. Prints receipts a second and their ratio, and the median of the ratios.
  */
 #include "bench/history.h"
+#include "persist/store_impl.h"
 
 #include <inttypes.h>
 #include <libpq-fe.h>
@@ -28,12 +29,40 @@ _Noreturn static void die(const char *what, const char *why)
     exit(2);
 }
 
-static double now_s(void)
+static double clock_s(clockid_t clock)
 {
     struct timespec now;
 
-    (void)clock_gettime(CLOCK_MONOTONIC, &now);
+    (void)clock_gettime(clock, &now);
     return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+static double now_s(void)
+{
+    return clock_s(CLOCK_MONOTONIC);
+}
+
+/* What one side of a round took. CPU of the server's process: of a server on this machine, else 0. */
+struct took {
+    double seconds;
+    double server_cpu_s;
+    double client_cpu_s;
+};
+
+/* The CPU time that a process has had. 0: not known here. */
+static double cpu_of(int64_t pid)
+{
+    char path[64];
+    char text[64] = "";
+    FILE *file;
+
+    (void)snprintf(path, sizeof(path), "/proc/%" PRId64 "/schedstat", pid);
+    file = pid > 0 ? fopen(path, "re") : NULL;
+    if (file != NULL) {
+        (void)fgets(text, sizeof(text), file);
+        (void)fclose(file);
+    }
+    return (double)strtoull(text, NULL, 10) / 1e9;
 }
 
 /* A round's segment name: of this process, so that what is there already is in nobody's way. */
@@ -63,8 +92,19 @@ static void at_point(void *ctx, const char *point, int fd)
     phases->before = now;
 }
 
-/* One round of the product under a segment name of its own: seconds in commits. */
-static double product(const char *url, uint64_t rows, unsigned round, uint32_t batch_rows)
+/* The process that serves a connection; 0: none. */
+static int64_t server_of(struct hf_store *store)
+{
+    int64_t pid = 0;
+
+    if (store->ops == &hf_postgres_ops) {
+        (void)hf_store_query(store, "SELECT pg_backend_pid()", NULL, 0, hf_store_one_integer, &pid, NULL);
+    }
+    return pid;
+}
+
+/* One round of the product under a segment name of its own. */
+static struct took product(const char *url, uint64_t rows, unsigned round, uint32_t batch_rows)
 {
     struct phases phases = {0};
     const struct hf_store_options options = {
@@ -78,19 +118,28 @@ static double product(const char *url, uint64_t rows, unsigned round, uint32_t b
     struct hf_store_error error = {""};
     struct hf_store *store = NULL;
     struct hf_history_done done;
+    struct took took = {0};
+    int64_t server;
     char name[32];
 
     name_of(round, name);
     if (hf_store_open(url, &options, &store, &error) != HF_STORE_OK ||
-        hf_store_lock(store, name, &error) != HF_STORE_OK ||
-        hf_history_fill(store, &history, &done, &error) != HF_STORE_OK) {
+        hf_store_lock(store, name, &error) != HF_STORE_OK) {
         die(url, error.text);
     }
+    server = server_of(store);
+    took.server_cpu_s = -cpu_of(server);
+    if (hf_history_fill(store, &history, &done, &error) != HF_STORE_OK) {
+        die(url, error.text);
+    }
+    took.server_cpu_s += cpu_of(server);
+    took.client_cpu_s = done.commit_cpu_s;
+    took.seconds = done.commit_s;
     hf_store_close(store);
     (void)printf("  us a row: chain, fence and digests %.2f, rows %.2f, the rest %.2f\n",
                  phases.find * 1e6 / (double)rows, phases.write * 1e6 / (double)rows,
                  (done.commit_s - phases.find - phases.write) * 1e6 / (double)rows);
-    return done.commit_s;
+    return took;
 }
 
 /* ---- PostgreSQL ----------------------------------------------------------------------------------------------------- */
@@ -150,14 +199,28 @@ static struct copied *copy_out(const char *url, unsigned round, uint64_t rows)
 
 #define HEADER_BYTES 19 /* of binary COPY */
 
-static double copy_in(const char *url, struct copied *list, uint64_t rows)
+static void begin_took(struct took *took, int64_t server)
+{
+    took->server_cpu_s = -cpu_of(server);
+    took->client_cpu_s = -clock_s(CLOCK_THREAD_CPUTIME_ID);
+    took->seconds = -now_s();
+}
+
+static void end_took(struct took *took, int64_t server)
+{
+    took->seconds += now_s();
+    took->client_cpu_s += clock_s(CLOCK_THREAD_CPUTIME_ID);
+    took->server_cpu_s += cpu_of(server);
+}
+
+static struct took copy_in(const char *url, struct copied *list, uint64_t rows)
 {
     static const char trailer[2] = {'\xff', '\xff'};
     PGconn *conn = connect_to(url);
-    double start;
+    struct took took;
 
     run(conn, "SET search_path = holdfast", PGRES_COMMAND_OK);
-    start = now_s();
+    begin_took(&took, PQbackendPID(conn));
     for (uint64_t at = 0; at < rows;) {
         run(conn, "BEGIN", PGRES_COMMAND_OK);
         run(conn, "COPY receipt FROM STDIN BINARY", PGRES_COPY_IN);
@@ -179,21 +242,21 @@ static double copy_in(const char *url, struct copied *list, uint64_t rows)
         }
         run(conn, "COMMIT", PGRES_COMMAND_OK);
     }
-    start = now_s() - start;
+    end_took(&took, PQbackendPID(conn));
     PQfinish(conn);
-    return start;
+    return took;
 }
 
-static double bare_postgres(const char *from, const char *to, unsigned round, uint64_t rows)
+static struct took bare_postgres(const char *from, const char *to, unsigned round, uint64_t rows)
 {
     struct copied *list = copy_out(from, round, rows);
-    double seconds = copy_in(to, list, rows);
+    struct took took = copy_in(to, list, rows);
 
     for (uint64_t i = 0; i < rows + 2; i++) {
         PQfreemem(list[i].bytes);
     }
     free(list);
-    return seconds;
+    return took;
 }
 
 /* ---- SQLite --------------------------------------------------------------------------------------------------------- */
@@ -251,18 +314,18 @@ static sqlite3_value **read_values(const char *url, unsigned round, uint64_t row
     return values;
 }
 
-static double insert_values(const char *url, sqlite3_value *const *values, uint64_t rows, int columns)
+static struct took insert_values(const char *url, sqlite3_value *const *values, uint64_t rows, int columns)
 {
     sqlite3 *db = open_file(url);
     char sql[64 + 2 * COLUMNS_MAX] = "INSERT INTO receipt VALUES (?";
     sqlite3_stmt *stmt;
-    double start;
+    struct took took;
 
     for (int c = 1; c < columns; c++) {
         (void)strcat(sql, ",?");
     }
     stmt = prepare(db, strcat(sql, ")"));
-    start = now_s();
+    begin_took(&took, 0);
     for (uint64_t at = 0; at < rows;) {
         (void)sqlite3_exec(db, "BEGIN IMMEDIATE", NULL, NULL, NULL);
         for (uint64_t i = 0; i < SQLITE_BATCH && at < rows; i++, at++) {
@@ -278,23 +341,23 @@ static double insert_values(const char *url, sqlite3_value *const *values, uint6
             die("committing", sqlite3_errmsg(db));
         }
     }
-    start = now_s() - start;
+    end_took(&took, 0);
     (void)sqlite3_finalize(stmt);
     (void)sqlite3_close(db);
-    return start;
+    return took;
 }
 
-static double bare_sqlite(const char *from, const char *to, unsigned round, uint64_t rows)
+static struct took bare_sqlite(const char *from, const char *to, unsigned round, uint64_t rows)
 {
     int columns;
     sqlite3_value **values = read_values(from, round, rows, &columns);
-    double seconds = insert_values(to, values, rows, columns);
+    struct took took = insert_values(to, values, rows, columns);
 
     for (uint64_t i = 0; i < rows * (uint64_t)columns; i++) {
         sqlite3_value_free(values[i]);
     }
     free(values);
-    return seconds;
+    return took;
 }
 
 /* ---- rounds --------------------------------------------------------------------------------------------------------- */
@@ -307,43 +370,62 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* The middle one; sorts the list. */
+static double median(double *list, unsigned cnt)
+{
+    qsort(list, cnt, sizeof(*list), by_size);
+    return list[cnt / 2];
+}
+
+struct ratios {
+    double speed[ROUNDS_MAX];  /* rows a second beside bare */
+    double server[ROUNDS_MAX]; /* CPU of the server for the same rows, bare beside ours */
+    double index[ROUNDS_MAX];  /* time of bare rows without the index of ids */
+};
+
+static void one_round(char **argv, const char *without, unsigned r, uint64_t rows, struct ratios *ratios)
+{
+    bool sqlite = strncmp(argv[1], "sqlite:", 7) == 0;
+    double each = 1e6 / (double)rows;
+    struct took ours = product(argv[1], rows, r, sqlite ? SQLITE_BATCH : POSTGRES_BATCH);
+    struct took bare =
+        sqlite ? bare_sqlite(argv[1], argv[2], r, rows) : bare_postgres(argv[1], argv[2], r, rows);
+
+    ratios->speed[r] = bare.seconds / ours.seconds;
+    ratios->server[r] = bare.server_cpu_s / ours.server_cpu_s;
+    (void)printf("  us of CPU a row: client %.2f, bare %.2f; server %.2f, bare %.2f\n",
+                 ours.client_cpu_s * each, bare.client_cpu_s * each, ours.server_cpu_s * each,
+                 bare.server_cpu_s * each);
+    (void)printf("round %u: holdfast %.0f receipts/s, bare %.0f rows/s, ratio %.2f\n", r,
+                 (double)rows / ours.seconds, (double)rows / bare.seconds, ratios->speed[r]);
+    if (without != NULL) {
+        struct took faster = bare_postgres(argv[1], without, r, rows);
+
+        ratios->index[r] = faster.seconds / bare.seconds;
+        (void)printf("  bare without the index of ids %.0f rows/s\n", (double)rows / faster.seconds);
+    }
+    (void)fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
-    double ratios[ROUNDS_MAX];
-    double no_index[ROUNDS_MAX];
+    struct ratios ratios;
     uint64_t rows = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
     unsigned rounds = argc > 4 ? (unsigned)strtoul(argv[4], NULL, 10) : 5;
-
     const char *without = argc > 5 ? argv[5] : NULL; /* a store without the index of ids */
 
     if (argc < 4 || rows == 0 || rounds == 0 || rounds > ROUNDS_MAX) {
         (void)fprintf(stderr, "usage: bench_drain URL URL2 ROWS [ROUNDS up to %u [URL3]]\n", ROUNDS_MAX);
         return 2;
     }
-    bool sqlite = strncmp(argv[1], "sqlite:", 7) == 0;
-
     for (unsigned r = 0; r < rounds; r++) {
-        double ours = product(argv[1], rows, r, sqlite ? SQLITE_BATCH : POSTGRES_BATCH);
-        double bare =
-            sqlite ? bare_sqlite(argv[1], argv[2], r, rows) : bare_postgres(argv[1], argv[2], r, rows);
-
-        ratios[r] = bare / ours;
-        (void)printf("round %u: holdfast %.0f receipts/s, bare %.0f rows/s, ratio %.2f\n", r,
-                     (double)rows / ours, (double)rows / bare, ratios[r]);
-        if (without != NULL) {
-            double faster = bare_postgres(argv[1], without, r, rows);
-
-            no_index[r] = faster / bare;
-            (void)printf("  bare without the index of ids %.0f rows/s\n", (double)rows / faster);
-        }
-        (void)fflush(stdout);
+        one_round(argv, without, r, rows, &ratios);
     }
-    qsort(ratios, rounds, sizeof(ratios[0]), by_size);
-    (void)printf("median ratio %.2f (goal 0.80)\n", ratios[rounds / 2]);
+    (void)printf("median ratio %.2f (goal 0.80)", median(ratios.speed, rounds));
+    (void)printf(", of the server's CPU %.2f\n", median(ratios.server, rounds));
     if (without != NULL) {
-        qsort(no_index, rounds, sizeof(no_index[0]), by_size);
         (void)printf("the index of ids is %.0f %% of the time of bare rows (median)\n",
-                     100.0 * (1.0 - no_index[rounds / 2]));
+                     100.0 * (1.0 - median(ratios.index, rounds)));
     }
     return 0;
 }
