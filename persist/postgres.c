@@ -45,7 +45,7 @@ void hf_postgres_disconnect(struct hf_store *store)
     pg->conn = NULL;
     pg->in_transaction = false;
     pg->silent = false;
-    pg->partition_first = pg->partition_next = 0;
+    hf_postgres_forget_partitions(pg);
     store->locked = false;
 }
 
@@ -389,10 +389,20 @@ enum hf_store_status hf_pg_query(struct hf_store *store, const char *sql, const 
 static enum hf_store_status postgres_script(struct hf_store *store, const char *sql,
                                             struct hf_store_error *error)
 {
-    enum hf_store_status status = hf_pg_command(store, sql, "making the schema", error);
-    char *advice =
-        error == NULL || status != HF_STORE_REFUSED ? NULL : strstr(error->text, "(SQLSTATE 42501)");
+    uint32_t timeout_ms = store->options.statement_timeout_ms;
+    enum hf_store_status status =
+        hf_pg_command(store, "SET LOCAL statement_timeout = 0", "making the schema", error);
+    char *advice = NULL;
 
+    /* Indexes of a large store take as long as they take. */
+    store->options.statement_timeout_ms = INT32_MAX / 2;
+    if (status == HF_STORE_OK) {
+        status = hf_pg_command(store, sql, "making the schema", error);
+    }
+    store->options.statement_timeout_ms = timeout_ms;
+    if (error != NULL && status == HF_STORE_REFUSED) {
+        advice = strstr(error->text, "(SQLSTATE 42501)");
+    }
     if (advice != NULL) {
         advice += strlen("(SQLSTATE 42501)");
         snprintf(
@@ -454,7 +464,7 @@ static void postgres_rollback(struct hf_store *store)
 
     if (pg->conn != NULL && pg->in_transaction) {
         pg->in_transaction = false;
-        pg->partition_first = pg->partition_next = 0; /* it may have been made in this transaction */
+        hf_postgres_forget_partitions(pg);
         hf_pg_command(store, "ROLLBACK", "a rollback", NULL);
     }
 }
@@ -493,7 +503,7 @@ static enum hf_store_status postgres_commit(struct hf_store *store, struct hf_st
     /* After an error too: or the next statement finds this one unfinished, and gives up the connection. */
     hf_pg_drain(store);
     if (outcome.status != HF_STORE_OK || !committed) {
-        pg->partition_first = pg->partition_next = 0;
+        hf_postgres_forget_partitions(pg);
     }
     if (outcome.status != HF_STORE_OK) {
         /* An ERROR with the session alive undid it. When the session died of it (57P01 while waiting for a standby, for one), it
@@ -529,6 +539,7 @@ const struct hf_store_ops hf_postgres_ops = {
     .take_lock = hf_postgres_take_lock,
     .now = postgres_now,
     .begin = postgres_begin,
+    .fence = hf_postgres_fence,
     .lookup = hf_postgres_lookup,
     .insert = hf_postgres_insert,
     .partitions = "SELECT name, first, next FROM partition ORDER BY first",

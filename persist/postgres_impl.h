@@ -5,6 +5,7 @@
 #include "persist/store_impl.h"
 
 #include <libpq-fe.h>
+#include <string.h>
 
 struct hf_postgres {
     struct hf_store base;
@@ -20,6 +21,11 @@ struct hf_postgres {
     /* Partitions of receipts that this connection knows to be there take [first, next); 0, 0: none is known. */
     int64_t partition_first;
     int64_t partition_next;
+    /* The partition of the newest batch takes [newest_first, newest_next); 0, 0: not asked yet. */
+    int64_t newest_first;
+    int64_t newest_next;
+    bool older;   /* there are partitions before it */
+    bool once;    /* its index of ids is unique */
     char *buffer; /* rows on their way into COPY */
     size_t buffer_len;
     size_t buffer_cap;
@@ -51,6 +57,21 @@ static inline char *hf_put_be64(char *at, uint64_t value)
     at = hf_put_be32(at, (uint32_t)(value >> 32));
     return hf_put_be32(at, (uint32_t)value);
 }
+
+/* What goes to the server in binary is put together in pg->buffer. Makes room for so many bytes more; false: no memory. */
+bool hf_pg_room(struct hf_postgres *pg, size_t bytes);
+static inline void hf_pg_put_be32(struct hf_postgres *pg, uint32_t value)
+{
+    hf_put_be32(pg->buffer + pg->buffer_len, value);
+    pg->buffer_len += 4;
+}
+static inline void hf_pg_put_bytes(struct hf_postgres *pg, const char *bytes, size_t len)
+{
+    hf_pg_put_be32(pg, (uint32_t)len);
+    memcpy(pg->buffer + pg->buffer_len, bytes, len);
+    pg->buffer_len += len;
+}
+enum hf_store_status hf_pg_no_memory(struct hf_store_error *error);
 
 /* How a statement went. */
 struct hf_pg_outcome {
@@ -95,11 +116,20 @@ enum hf_store_status hf_postgres_scan(struct hf_store *store, const char *sql, c
                                       hf_columns_fn *fn, void *ctx, struct hf_store_error *error);
 enum hf_store_status hf_postgres_schema(struct hf_store *store, hf_schema_fn *fn, void *ctx,
                                         struct hf_store_error *error);
+enum hf_store_status hf_postgres_fence(struct hf_store *store, uint64_t first_seq, uint64_t next_seq,
+                                       struct hf_fence *fence, struct hf_store_error *error);
 enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
-                                        struct hf_store_error *error);
+                                        uint64_t before_seq, struct hf_store_error *error);
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,
                                         struct hf_store_rows *rows, struct hf_store_report *report,
                                         struct hf_store_error *error);
+
+/* Forgets which partitions there are: one may have been made by a transaction that did not take place. */
+static inline void hf_postgres_forget_partitions(struct hf_postgres *pg)
+{
+    pg->partition_first = pg->partition_next = 0;
+    pg->newest_first = pg->newest_next = 0;
+}
 
 /* ---- postgres_append.c ---- */
 enum hf_store_status hf_postgres_append(struct hf_store *store, const struct hf_store_part *part, size_t cnt,

@@ -43,6 +43,12 @@ static const char *const questions[] = {
     " FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = to_regclass('holdfast.receipt') AND c.relkind <> 'r' ORDER BY 1",
 
+    "SELECT format('partition %s of receipts has no index of ids: it was removed', c.relname)"
+    " FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
+    "WHERE i.inhparent = to_regclass('holdfast.receipt') AND c.relkind = 'r' AND NOT EXISTS ("
+    "SELECT FROM pg_index x JOIN pg_class n ON n.oid = x.indexrelid WHERE x.indrelid = c.oid AND x.indisvalid "
+    "AND n.relname IN (c.relname || '_once', c.relname || '_ids')) ORDER BY 1",
+
     "SELECT format('%s may %s on table %s', CASE a.grantee WHEN 0 THEN 'everybody' ELSE 'role ' || "
     "pg_get_userbyid(a.grantee) END, a.privilege_type, c.relname)"
     " FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = 'holdfast', "

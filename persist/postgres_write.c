@@ -1,4 +1,4 @@
-/* The store in PostgreSQL: the fence for a whole batch in one question, and rows by binary COPY. */
+/* The store in PostgreSQL: rows by binary COPY. */
 #include "persist/escape.h"
 #include "persist/postgres_impl.h"
 
@@ -9,7 +9,7 @@
 #define SQL_BYTES   8192
 #define CHUNK_BYTES 65536
 
-static bool room(struct hf_postgres *pg, size_t bytes)
+bool hf_pg_room(struct hf_postgres *pg, size_t bytes)
 {
     size_t cap = pg->buffer_cap == 0 ? 2 * CHUNK_BYTES : pg->buffer_cap;
     char *buffer;
@@ -29,116 +29,16 @@ static bool room(struct hf_postgres *pg, size_t bytes)
     return true;
 }
 
-static void put_be32(struct hf_postgres *pg, uint32_t value)
-{
-    hf_put_be32(pg->buffer + pg->buffer_len, value);
-    pg->buffer_len += 4;
-}
-
-static void put_bytes(struct hf_postgres *pg, const char *bytes, size_t len)
-{
-    put_be32(pg, (uint32_t)len);
-    memcpy(pg->buffer + pg->buffer_len, bytes, len);
-    pg->buffer_len += len;
-}
-
 static void put_integer(struct hf_postgres *pg, int64_t value)
 {
-    put_be32(pg, 8);
+    hf_pg_put_be32(pg, 8);
     hf_put_be64(pg->buffer + pg->buffer_len, (uint64_t)value);
     pg->buffer_len += 8;
 }
 
-static enum hf_store_status no_memory(struct hf_store_error *error)
+enum hf_store_status hf_pg_no_memory(struct hf_store_error *error)
 {
     return hf_store_fail(error, HF_STORE_NOMEM, "no memory for a batch");
-}
-
-/* ---- the fence ------------------------------------------------------------------------------------------------------ */
-
-struct fence {
-    struct hf_lookup *lookups;
-    size_t cnt;
-};
-
-static enum hf_store_status read_lookup(void *ctx, const struct hf_column *columns, unsigned cnt)
-{
-    struct fence *fence = ctx;
-    uint64_t i = (uint64_t)columns[0].integer - 1;
-    uint64_t seq = (uint64_t)columns[1].integer;
-    struct hf_lookup *lookup;
-
-    (void)cnt;
-    if (i >= fence->cnt || columns[2].len != HF_DIGEST_BYTES) {
-        return HF_STORE_REFUSED;
-    }
-    lookup = &fence->lookups[i];
-    if (!lookup->found || seq > lookup->seq) {
-        lookup->found = true;
-        lookup->seq = seq;
-        memcpy(lookup->digest, columns[2].bytes, HF_DIGEST_BYTES);
-        lookup->conflict = columns[3].integer != 0;
-    }
-    return HF_STORE_OK;
-}
-
-/* A text[] in binary: dimensions, has nulls, element type; length and lower bound; then the elements. */
-static bool encode_ids(struct hf_postgres *pg, const struct hf_lookup *lookups, size_t cnt)
-{
-    pg->buffer_len = 0;
-    if (!room(pg, 20 + cnt * (4 + HF_NAME_BYTES_MAX))) {
-        return false;
-    }
-    put_be32(pg, 1);
-    put_be32(pg, 0);
-    put_be32(pg, HF_OID_TEXT);
-    put_be32(pg, (uint32_t)cnt);
-    put_be32(pg, 1);
-    for (size_t i = 0; i < cnt; i++) {
-        put_bytes(pg, lookups[i].id->bytes, lookups[i].id->len);
-    }
-    return true;
-}
-
-/* LATERAL with LIMIT, so that each id goes by the index, whatever the planner believes about the table's size. */
-#define LOOKUP(table)                                                                        \
-    "SELECT i.n, r.seq, r.digest, r.conflict FROM unnest($2) WITH ORDINALITY AS i (id, n), " \
-    "LATERAL (SELECT seq, digest, conflict FROM " table                                      \
-    " t WHERE t.segment_id = $1 AND t.kind = 'reservation' "                                 \
-    "AND t.id = i.id ORDER BY t.seq DESC LIMIT 1) AS r"
-
-static enum hf_store_status look_up(struct hf_store *store, const char *sql, struct fence *fence,
-                                    struct hf_store_error *error)
-{
-    struct hf_postgres *pg = hf_postgres_of(store);
-    const Oid types[2] = {HF_OID_INT8, HF_OID_TEXTS};
-    char segment_id[8];
-    const char *values[2] = {segment_id, pg->buffer};
-    int lengths[2] = {8, (int)pg->buffer_len};
-    const int formats[2] = {1, 1};
-
-    hf_put_be64(segment_id, (uint64_t)store->segment_id);
-    if (PQsendQueryParams(pg->conn, sql, 2, types, values, lengths, formats, 1) == 0 ||
-        PQsetSingleRowMode(pg->conn) == 0 || !hf_pg_flush(store)) {
-        return hf_pg_judge(store, NULL, "looking up ids", error).status;
-    }
-    return hf_pg_rows(store, read_lookup, fence, error);
-}
-
-enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
-                                        struct hf_store_error *error)
-{
-    struct fence fence = {.lookups = lookups, .cnt = cnt};
-    enum hf_store_status status;
-
-    if (!encode_ids(hf_postgres_of(store), lookups, cnt)) {
-        return no_memory(error);
-    }
-    status = look_up(store, LOOKUP("receipt"), &fence, error);
-    if (status == HF_STORE_OK && store->has_aside) {
-        status = look_up(store, LOOKUP("conflict"), &fence, error);
-    }
-    return status;
 }
 
 /* ---- COPY ----------------------------------------------------------------------------------------------------------- */
@@ -150,7 +50,7 @@ static void put_field(struct hf_postgres *pg, const struct hf_receipt *row, size
 
     hf_receipt_get(row, i, &value, scratch);
     if (value.null) {
-        put_be32(pg, UINT32_MAX);
+        hf_pg_put_be32(pg, UINT32_MAX);
         return;
     }
     switch (hf_receipt_field(i)->type) {
@@ -162,11 +62,11 @@ static void put_field(struct hf_postgres *pg, const struct hf_receipt *row, size
         break;
     case HF_FIELD_FLAG:
     case HF_FIELD_TRI:
-        put_be32(pg, 1);
+        hf_pg_put_be32(pg, 1);
         pg->buffer[pg->buffer_len++] = value.flag ? 1 : 0;
         break;
     default:
-        put_bytes(pg, value.bytes, value.len);
+        hf_pg_put_bytes(pg, value.bytes, value.len);
         break;
     }
 }
@@ -186,7 +86,8 @@ static bool put_row(struct hf_store *store, const struct hf_receipt *row, uint64
     char scratch[HF_RECEIPT_BUCKETS_BYTES];
     uint16_t columns = (uint16_t)(1 + fields + (refusal == NULL ? 0 : 2));
 
-    if (!room(pg, fields * (8 + HF_NAME_BYTES_MAX) + HF_RECEIPT_BUCKETS_BYTES + 1024 + text_bytes(row))) {
+    if (!hf_pg_room(pg,
+                    fields * (8 + HF_NAME_BYTES_MAX) + HF_RECEIPT_BUCKETS_BYTES + 1024 + text_bytes(row))) {
         return false;
     }
     pg->buffer[pg->buffer_len++] = (char)(columns >> 8);
@@ -197,7 +98,7 @@ static bool put_row(struct hf_store *store, const struct hf_receipt *row, uint64
     }
     if (refusal != NULL) {
         put_integer(pg, (int64_t)batch_number);
-        put_bytes(pg, refusal, strlen(refusal));
+        hf_pg_put_bytes(pg, refusal, strlen(refusal));
     }
     return true;
 }
@@ -256,21 +157,23 @@ static enum sent send_rows(const struct insertion *in, const struct run *run)
     struct hf_postgres *pg = hf_postgres_of(in->store);
 
     pg->buffer_len = 0;
-    if (!room(pg, CHUNK_BYTES)) {
+    if (!hf_pg_room(pg, CHUNK_BYTES)) {
         return SENT_NOMEM;
     }
     memcpy(pg->buffer, header, 19);
     pg->buffer_len = 19;
     for (size_t i = run->from; i < run->from + run->cnt; i++) {
-        if (!hf_store_complete(in->rows, i + 1) ||
-            !put_row(in->store, &in->rows->list[i], in->batch_number, run->refusal)) {
+        struct hf_receipt *row = &in->rows->list[i];
+
+        if (!hf_store_complete(in->rows, i + 1) || !put_row(in->store, row, in->batch_number, run->refusal)) {
             return SENT_NOMEM;
         }
+        row->fate = row->fate == HF_FATE_NONE ? HF_FATE_STORED : row->fate;
         if (pg->buffer_len >= CHUNK_BYTES && !send_buffer(in->store)) {
             return SENT_LOST;
         }
     }
-    if (!room(pg, 2)) {
+    if (!hf_pg_room(pg, 2)) {
         return SENT_NOMEM;
     }
     pg->buffer[pg->buffer_len++] = (char)0xff;
@@ -316,7 +219,7 @@ static struct hf_pg_outcome copy_rows(const struct insertion *in, const struct r
     PQclear(result);
     hf_pg_drain(store);
     if (sent == SENT_NOMEM) {
-        outcome = (struct hf_pg_outcome){.status = no_memory(error)};
+        outcome = (struct hf_pg_outcome){.status = hf_pg_no_memory(error)};
     }
     return outcome;
 }
@@ -353,11 +256,6 @@ static enum hf_store_status insert_some(const struct insertion *in, size_t from,
     }
     outcome = copy_rows(in, &run, &refusal);
     if (outcome.status == HF_STORE_OK) {
-        for (size_t i = from; i < from + cnt; i++) {
-            struct hf_receipt *row = &in->rows->list[i];
-
-            row->fate = row->fate == HF_FATE_NONE ? HF_FATE_STORED : row->fate;
-        }
         return hf_pg_command(in->store, "RELEASE SAVEPOINT rows", "a savepoint", in->error);
     }
     if (!outcome.row_fault || in->store->ops->connected(in->store) == false) {
@@ -375,57 +273,25 @@ static enum hf_store_status insert_some(const struct insertion *in, size_t from,
     return status == HF_STORE_OK ? insert_some(in, from + cnt / 2, cnt - cnt / 2) : status;
 }
 
-/* ---- partitions ----------------------------------------------------------------------------------------------------- */
+/* ---- a batch ------------------------------------------------------------------------------------------------------- */
 
-static enum hf_store_status read_partition(void *ctx, const struct hf_column *columns, unsigned cnt)
+/* Inserts rows all or none. That the data was refused is said in rows->refused: the transaction is of no use then. */
+static enum hf_store_status insert_all(const struct insertion *in, size_t from, size_t cnt)
 {
-    struct hf_postgres *pg = ctx;
-    int64_t first = columns[0].integer;
-    int64_t next = columns[1].integer;
+    const struct run run = {.from = from, .cnt = cnt};
+    struct hf_pg_outcome outcome = copy_rows(in, &run, in->error);
 
-    (void)cnt;
-    /* Neighbours are one range: a batch may reach into the next one. */
-    if (first != pg->partition_next) {
-        pg->partition_first = first;
-    }
-    pg->partition_next = next;
-    return HF_STORE_OK;
-}
-
-/* Sees to it that there are partitions for these numbers. Asks once in millions of receipts, and once after each connect. */
-static enum hf_store_status ensure_partitions(struct hf_store *store, int64_t seq, int64_t next_seq,
-                                              struct hf_store_error *error)
-{
-    struct hf_postgres *pg = hf_postgres_of(store);
-    enum hf_store_status status = HF_STORE_OK;
-
-    if (seq >= pg->partition_first && seq < pg->partition_next) {
-        seq = pg->partition_next;
-    }
-    while (seq < next_seq && status == HF_STORE_OK) {
-        struct hf_param param = hf_param_integer(seq);
-
-        status = hf_pg_query(store, "SELECT first, next FROM ensure_partition($1)", &param, 1, read_partition,
-                             pg, error);
-        if (status == HF_STORE_OK && pg->partition_next <= seq) {
-            return hf_store_fail(
-                error, HF_STORE_REFUSED,
-                "there is no partition for receipt %lld in %s. Was the schema changed by hand?",
-                (long long)seq, store->display);
-        }
-        seq = pg->partition_next;
-    }
-    return status;
+    in->rows->refused = outcome.row_fault && in->store->ops->connected(in->store);
+    return outcome.status;
 }
 
 enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_store_batch *batch,
                                         struct hf_store_rows *rows, struct hf_store_report *report,
                                         struct hf_store_error *error)
 {
-    struct insertion in = {
+    const struct insertion in = {
         .store = store, .batch_number = batch->number, .rows = rows, .report = report, .error = error};
-    enum hf_store_status status =
-        ensure_partitions(store, (int64_t)batch->first_seq, (int64_t)(batch->first_seq + rows->cnt), error);
+    enum hf_store_status status = HF_STORE_OK;
 
     for (size_t from = 0; from < rows->cnt && status == HF_STORE_OK;) {
         size_t until = from;
@@ -433,10 +299,12 @@ enum hf_store_status hf_postgres_insert(struct hf_store *store, const struct hf_
         while (until < rows->cnt && !rows->list[until].escaped) {
             until++;
         }
-        if (until > from) {
-            status = insert_some(&in, from, until - from);
-        } else {
+        if (until == from) {
             status = put_aside(&in, until++, hf_escape_reason);
+        } else if (rows->optimistic) {
+            status = insert_all(&in, from, until - from);
+        } else {
+            status = insert_some(&in, from, until - from);
         }
         from = until;
     }

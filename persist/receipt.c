@@ -395,6 +395,22 @@ void hf_receipt_get(const struct hf_receipt *receipt, size_t i, struct hf_field_
     }
 }
 
+const struct hf_field *hf_receipt_beyond(const struct hf_receipt *receipt)
+{
+    for (size_t i = 0; i < ENTRIES; i++) {
+        uint64_t number;
+
+        if (entries[i].field.type != HF_FIELD_NUMBER || i == AT_VERSION) {
+            continue;
+        }
+        memcpy(&number, (const char *)receipt + entries[i].off, sizeof(number));
+        if (number > INT64_MAX && number != HF_UNKNOWN) {
+            return &entries[i].field;
+        }
+    }
+    return NULL;
+}
+
 static bool set_word(struct hf_receipt *receipt, size_t i, const struct hf_field_value *value)
 {
     struct words words =

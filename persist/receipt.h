@@ -261,6 +261,9 @@ const struct hf_field *hf_receipt_field(size_t i);
 void hf_receipt_get(const struct hf_receipt *receipt, size_t i, struct hf_field_value *value,
                     char scratch[HF_RECEIPT_BUCKETS_BYTES]);
 
+/* The first number above INT64_MAX, which no column takes, that is not null. NULL: there is none. */
+const struct hf_field *hf_receipt_beyond(const struct hf_receipt *receipt);
+
 /* Sets field i from a column's value (bytes of a TEXT must be NUL-terminated and outlive the receipt). False when the value
  * cannot be one of this field: an unknown word, a name that is none, a digest of another length. */
 bool hf_receipt_set(struct hf_receipt *receipt, size_t i, const struct hf_field_value *value);

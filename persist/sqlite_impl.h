@@ -39,7 +39,7 @@ enum hf_store_status hf_sqlite_begin(struct hf_store *store, struct hf_store_err
 enum hf_store_status hf_sqlite_schema(struct hf_store *store, hf_schema_fn *fn, void *ctx,
                                       struct hf_store_error *error);
 enum hf_store_status hf_sqlite_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
-                                      struct hf_store_error *error);
+                                      uint64_t before_seq, struct hf_store_error *error);
 enum hf_store_status hf_sqlite_insert(struct hf_store *store, const struct hf_store_batch *batch,
                                       struct hf_store_rows *rows, struct hf_store_report *report,
                                       struct hf_store_error *error);

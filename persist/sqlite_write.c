@@ -79,11 +79,12 @@ static enum hf_store_status look_up(struct hf_store *store, sqlite3_stmt *statem
     "ORDER BY seq DESC LIMIT 1"
 
 enum hf_store_status hf_sqlite_lookup(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
-                                      struct hf_store_error *error)
+                                      uint64_t before_seq, struct hf_store_error *error)
 {
     struct hf_sqlite *sqlite = hf_sqlite_of(store);
     enum hf_store_status status = HF_STORE_OK;
 
+    (void)before_seq;
     if (sqlite->lookup == NULL) {
         status = hf_sqlite_prepare(store, LOOKUP("receipt"), &sqlite->lookup, error);
     }

@@ -1,37 +1,13 @@
-/* Committing a batch: chain, fence, references and digests, the same for every store. */
+/* Committing a batch: chain, attempts and digests, the same for every store. */
 #include "persist/escape.h"
-#include "persist/store_impl.h"
+#include "persist/store_attempt.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What an attempt changes in a row, to be put back when it did not happen. */
-struct saved {
-    uint64_t reservation_seq;
-    uint8_t reservation_digest[HF_DIGEST_BYTES];
-    bool conflict;
-};
-
-/* An id of this batch. */
-struct id_entry {
-    const struct hf_name *id; /* NULL: free place */
-    size_t newest;            /* 1 + index of the newest reservation of the batch under it; 0: none yet */
-    size_t lookup;            /* 1 + index of its lookup; 0: none wanted */
-};
-
-struct attempt {
-    struct hf_store *store;
-    struct hf_store_batch *batch;
-    struct hf_receipt *rows;
-    size_t rows_cnt;
-    struct hf_store_report *report;
-    struct hf_store_error *error;
-    struct id_entry *ids; /* open addressing */
-    size_t ids_mask;
-    struct hf_lookup *lookups;
-    size_t lookups_cnt;
-};
+/* After an optimistic attempt that was in vain, so many batches are not: ids that come again rarely come alone. */
+#define CAREFUL_BATCHES 16
 
 /* ---- arguments --------------------------------------------------------------------------------------------------- */
 
@@ -39,7 +15,7 @@ static enum hf_store_status check_row(const struct hf_store_batch *batch, const 
                                       size_t i, struct hf_store_error *error)
 {
     bool family = hf_receipt_in_family(row->kind);
-    char scratch[HF_RECEIPT_BUCKETS_BYTES];
+    const struct hf_field *beyond;
 
     if ((unsigned)row->kind >= HF_RECEIPT_KIND_CNT || row->epoch != batch->epoch ||
         row->seq != batch->first_seq + i || row->made_ms > INT64_MAX) {
@@ -52,28 +28,15 @@ static enum hf_store_status check_row(const struct hf_store_batch *batch, const 
         return hf_store_fail(error, HF_STORE_INVALID,
                              "receipt %" PRIu64 " has no id, tenant, window or buckets", row->seq);
     }
-    for (size_t f = 0; f < hf_receipt_fields(); f++) {
-        const struct hf_field *field = hf_receipt_field(f);
-        struct hf_field_value value;
-
-        if (field->type != HF_FIELD_NUMBER && field->type != HF_FIELD_SIGNED) {
-            continue;
-        }
-        hf_receipt_get(row, f, &value, scratch);
-        if (!value.null && field->type == HF_FIELD_NUMBER && value.number > INT64_MAX) {
-            return hf_store_fail(error, HF_STORE_INVALID, "receipt %" PRIu64 ": %s is out of range", row->seq,
-                                 field->name);
-        }
-    }
-    return HF_STORE_OK;
+    beyond = hf_receipt_beyond(row);
+    return beyond == NULL ? HF_STORE_OK
+                          : hf_store_fail(error, HF_STORE_INVALID, "receipt %" PRIu64 ": %s is out of range",
+                                          row->seq, beyond->name);
 }
 
-static enum hf_store_status check_arguments(const struct hf_store *store, const struct hf_store_batch *batch,
-                                            const struct hf_receipt *rows, size_t rows_cnt,
-                                            struct hf_store_error *error)
+static enum hf_store_status check_batch(const struct hf_store *store, const struct hf_store_batch *batch,
+                                        size_t rows_cnt, struct hf_store_error *error)
 {
-    enum hf_store_status status = HF_STORE_OK;
-
     if (store->segment.len == 0) {
         return hf_store_fail(error, HF_STORE_INVALID, "a batch needs the lock of its segment's name");
     }
@@ -83,123 +46,36 @@ static enum hf_store_status check_arguments(const struct hf_store *store, const 
         return hf_store_fail(error, HF_STORE_INVALID, "batch %" PRIu64 " of %zu rows is out of range",
                              batch->number, rows_cnt);
     }
-    for (size_t i = 0; i < rows_cnt && status == HF_STORE_OK; i++) {
-        status = check_row(batch, &rows[i], i, error);
-    }
-    return status;
-}
-
-/* ---- the ids of a batch -------------------------------------------------------------------------------------------- */
-
-static struct id_entry *entry_of(struct attempt *a, const struct hf_name *id)
-{
-    size_t at = (size_t)hf_name_hash(id->bytes, id->len, a->batch->number) & a->ids_mask;
-
-    while (a->ids[at].id != NULL && !hf_name_equal(a->ids[at].id, id)) {
-        at = (at + 1) & a->ids_mask;
-    }
-    a->ids[at].id = id;
-    return &a->ids[at];
-}
-
-/* True when the row names a reservation that an earlier row of this batch is. */
-static bool refers_inside(const struct attempt *a, const struct hf_receipt *row)
-{
-    return row->reservation_seq >= a->batch->first_seq && row->reservation_seq < row->seq;
-}
-
-/* True when what the row says of its reservation is not enough: the newest one under its id is meant. */
-static bool refers_by_id(const struct attempt *a, const struct hf_receipt *row)
-{
-    static const uint8_t none[HF_DIGEST_BYTES];
-
-    return row->reservation_seq == HF_UNKNOWN ||
-           (!refers_inside(a, row) && memcmp(row->reservation_digest, none, HF_DIGEST_BYTES) == 0);
-}
-
-/* Lists the ids to look up: of reservations (the fence) and of rows whose reservation is told by its id alone. */
-static enum hf_store_status plan(struct attempt *a)
-{
-    size_t places = 64;
-
-    while (places < 2 * a->rows_cnt) {
-        places *= 2;
-    }
-    a->ids = calloc(places, sizeof(*a->ids));
-    a->lookups = calloc(a->rows_cnt, sizeof(*a->lookups));
-    if (a->ids == NULL || a->lookups == NULL) {
-        return hf_store_fail(a->error, HF_STORE_NOMEM, "no memory for a batch of %zu rows", a->rows_cnt);
-    }
-    a->ids_mask = places - 1;
-    for (size_t i = 0; i < a->rows_cnt; i++) {
-        const struct hf_receipt *row = &a->rows[i];
-        struct id_entry *entry;
-
-        if (!hf_receipt_in_family(row->kind) ||
-            (row->kind != HF_RECEIPT_RESERVATION && !refers_by_id(a, row))) {
-            continue;
-        }
-        entry = entry_of(a, &row->id);
-        if (entry->lookup == 0 && entry->newest == 0) {
-            a->lookups[a->lookups_cnt++].id = &row->id;
-            entry->lookup = a->lookups_cnt;
-        }
-        if (row->kind == HF_RECEIPT_RESERVATION) {
-            entry->newest = i + 1;
-        }
-    }
-    for (size_t i = 0; i <= a->ids_mask; i++) {
-        a->ids[i].newest = 0; /* filled again, row by row, by refer */
-    }
     return HF_STORE_OK;
 }
 
-static void refer_to(struct hf_receipt *row, uint64_t seq, const uint8_t *digest, bool conflict)
+static void raise_to(uint64_t *ms, uint64_t other_ms)
 {
-    row->reservation_seq = seq;
-    memcpy(row->reservation_digest, digest, HF_DIGEST_BYTES);
-    row->conflict = row->conflict || conflict;
+    if (*ms < other_ms) {
+        *ms = other_ms;
+    }
 }
 
-/* Fills in conflict and the reference of row i; the rows before it have their digests. */
-static void refer(struct attempt *a, size_t i)
+/* Checks the rows and saves what an attempt changes in them; makes names storable. One pass: rows are large. */
+static enum hf_store_status take_rows(struct hf_attempt *a)
 {
-    struct hf_receipt *row = &a->rows[i];
-    struct id_entry *entry;
-    const struct hf_lookup *lookup;
+    for (size_t i = 0; i < a->rows_cnt; i++) {
+        struct hf_receipt *row = &a->rows[i];
+        struct hf_saved *saved = &a->saved[i];
+        enum hf_store_status status = check_row(a->batch, row, i, a->error);
 
-    if (!hf_receipt_in_family(row->kind)) {
-        return;
-    }
-    if (row->kind != HF_RECEIPT_RESERVATION && !refers_by_id(a, row)) {
-        if (refers_inside(a, row)) {
-            const struct hf_receipt *reserved = &a->rows[row->reservation_seq - a->batch->first_seq];
-
-            refer_to(row, reserved->seq, reserved->digest, reserved->conflict);
+        if (status != HF_STORE_OK) {
+            return status;
         }
-        return;
+        saved->reservation_seq = row->reservation_seq;
+        memcpy(saved->reservation_digest, row->reservation_digest, HF_DIGEST_BYTES);
+        saved->conflict = row->conflict;
+        row->fate = HF_FATE_NONE;
+        raise_to(&a->newest_ms, row->made_ms);
+        raise_to(&a->newest_ms, row->window_ms == HF_UNKNOWN ? 0 : row->window_ms);
+        hf_escape_row(row);
     }
-    entry = entry_of(a, &row->id);
-    lookup = &a->lookups[entry->lookup - 1];
-    if (row->kind == HF_RECEIPT_RESERVATION) {
-        row->reservation_seq = row->seq;
-        memset(row->reservation_digest, 0, HF_DIGEST_BYTES);
-        if (entry->newest != 0 || lookup->found) {
-            row->conflict = true;
-            row->fate = row->escaped ? HF_FATE_NONE : HF_FATE_CONFLICT;
-            a->report->conflicts_cnt += row->fate == HF_FATE_CONFLICT;
-        }
-        entry->newest = i + 1;
-    } else if (entry->newest != 0) {
-        const struct hf_receipt *reserved = &a->rows[entry->newest - 1];
-
-        refer_to(row, reserved->seq, reserved->digest, reserved->conflict);
-    } else if (lookup->found) {
-        refer_to(row, lookup->seq, lookup->digest, lookup->conflict);
-    } else {
-        row->reservation_seq = HF_UNKNOWN;
-        a->report->orphans_cnt++;
-    }
+    return HF_STORE_OK;
 }
 
 /* ---- digests ------------------------------------------------------------------------------------------------------- */
@@ -211,7 +87,7 @@ enum hf_store_status hf_store_no_digest(struct hf_store_error *error)
 }
 
 /* The batch's digest from the digests of its rows. */
-static bool digest_batch(struct attempt *a, uint64_t committed_ms, uint8_t out[HF_DIGEST_BYTES])
+static bool digest_batch(struct hf_attempt *a, uint64_t committed_ms, uint8_t out[HF_DIGEST_BYTES])
 {
     struct hf_digest_batch header = {
         .number = a->batch->number,
@@ -233,7 +109,7 @@ static bool digest_batch(struct attempt *a, uint64_t committed_ms, uint8_t out[H
     return hf_digest_batch_end(a->store->digest, out);
 }
 
-static bool digest_row(struct attempt *a, size_t i)
+static bool digest_row(struct hf_attempt *a, size_t i)
 {
     return hf_digest_receipt(a->store->digest, a->store->segment.bytes, &a->rows[i], a->rows[i].digest);
 }
@@ -241,10 +117,12 @@ static bool digest_row(struct attempt *a, size_t i)
 /* hf_store_rows.complete */
 static bool complete(void *ctx, size_t i)
 {
-    struct attempt *a = ctx;
+    struct hf_attempt *a = ctx;
 
-    refer(a, i);
-    return digest_row(a, i);
+    hf_refer(a, i);
+    /* The batch's with the last row's: the server still has rows to write then. */
+    return digest_row(a, i) &&
+           (i + 1 < a->rows_cnt || digest_batch(a, a->batch->committed_ms, a->batch->digest));
 }
 
 /* ---- the number is there already ----------------------------------------------------------------------------------- */
@@ -252,7 +130,7 @@ static bool complete(void *ctx, size_t i)
 /* Takes over what the stored row says of things that only the commit knows. */
 static enum hf_store_status take_over(void *ctx, const struct hf_column *columns, unsigned cnt)
 {
-    struct attempt *a = ctx;
+    struct hf_attempt *a = ctx;
     uint64_t i = (uint64_t)columns[0].integer - a->batch->first_seq;
     struct hf_receipt *row;
 
@@ -277,7 +155,7 @@ static enum hf_store_status take_over(void *ctx, const struct hf_column *columns
 }
 
 /* The batch's number is in the store: our own batch, whose answer was lost, or somebody else's. */
-static enum hf_store_status already_or_taken(struct attempt *a)
+static enum hf_store_status already_or_taken(struct hf_attempt *a)
 {
     struct hf_store_batch there;
     bool found = false;
@@ -323,14 +201,14 @@ static enum hf_store_status already_or_taken(struct attempt *a)
 
 /* ---- one attempt --------------------------------------------------------------------------------------------------- */
 
-static void fault(struct attempt *a, const char *point)
+static void fault(struct hf_attempt *a, const char *point)
 {
     if (a->store->options.fault != NULL) {
         a->store->options.fault(a->store->options.fault_ctx, point, a->store->ops->socket(a->store));
     }
 }
 
-static enum hf_store_status compare_chain(struct attempt *a, const struct hf_store_head *head)
+static enum hf_store_status compare_chain(struct hf_attempt *a, const struct hf_store_head *head)
 {
     if (head->last.number + 1 == a->batch->number &&
         memcmp(head->last.digest, a->batch->before, HF_DIGEST_BYTES) == 0) {
@@ -351,7 +229,7 @@ static enum hf_store_status compare_chain(struct attempt *a, const struct hf_sto
         a->store->display, a->store->segment.bytes, head->last.number, a->batch->number - 1);
 }
 
-static enum hf_store_status insert_batch(struct attempt *a)
+static enum hf_store_status insert_batch(struct hf_attempt *a)
 {
     const struct hf_store_batch *batch = a->batch;
     struct hf_param params[8] = {
@@ -368,47 +246,36 @@ static enum hf_store_status insert_batch(struct attempt *a)
         params, 8, NULL, NULL, a->error);
 }
 
-/* A commit is never earlier than what it commits: readers go from an instant to the first batch that can hold rows of it. */
-static void raise_time(struct attempt *a, uint64_t before_ms)
-{
-    if (a->batch->committed_ms < before_ms) {
-        a->batch->committed_ms = before_ms;
-    }
-    for (size_t i = 0; i < a->rows_cnt; i++) {
-        const struct hf_receipt *row = &a->rows[i];
-
-        if (a->batch->committed_ms < row->made_ms) {
-            a->batch->committed_ms = row->made_ms;
-        }
-        if (row->window_ms != HF_UNKNOWN && a->batch->committed_ms < row->window_ms) {
-            a->batch->committed_ms = row->window_ms;
-        }
-    }
-}
-
-static enum hf_store_status write_rows(struct attempt *a, uint64_t before_ms)
+static enum hf_store_status write_rows(struct hf_attempt *a, uint64_t before_ms)
 {
     const struct hf_store_ops *ops = a->store->ops;
-    enum hf_store_status status = plan(a);
+    struct hf_store_rows rows = {.list = a->rows, .cnt = a->rows_cnt, .complete = complete, .ctx = a};
+    enum hf_store_status status = HF_STORE_OK;
 
-    raise_time(a, before_ms);
-    if (status == HF_STORE_OK && a->lookups_cnt > 0) {
-        status = ops->lookup(a->store, a->lookups, a->lookups_cnt, a->error);
+    /* A commit is never earlier than what it commits: readers go from an instant to the first batch that can hold rows of it. */
+    raise_to(&a->batch->committed_ms, before_ms);
+    raise_to(&a->batch->committed_ms, a->newest_ms);
+    a->batch->rows_cnt = a->rows_cnt;
+    if (ops->fence != NULL) {
+        status =
+            ops->fence(a->store, a->batch->first_seq, a->batch->first_seq + a->rows_cnt, &a->fence, a->error);
     }
     if (status == HF_STORE_OK) {
-        struct hf_store_rows rows = {.list = a->rows, .cnt = a->rows_cnt, .complete = complete, .ctx = a};
-
-        fault(a, "rows");
-        a->batch->rows_cnt = a->rows_cnt;
-        status = ops->insert(a->store, a->batch, &rows, a->report, a->error);
+        status = hf_plan_lookups(a);
     }
-    if (status == HF_STORE_OK && !digest_batch(a, a->batch->committed_ms, a->batch->digest)) {
-        status = hf_store_no_digest(a->error);
+    if (status == HF_STORE_OK) {
+        status = hf_look_up(a);
+    }
+    if (status == HF_STORE_OK) {
+        fault(a, "rows");
+        rows.optimistic = hf_optimistic(a);
+        status = ops->insert(a->store, a->batch, &rows, a->report, a->error);
+        a->refused = rows.refused;
     }
     return status == HF_STORE_OK ? insert_batch(a) : status;
 }
 
-static enum hf_store_status attempt(struct attempt *a)
+static enum hf_store_status attempt(struct hf_attempt *a)
 {
     const struct hf_store_ops *ops = a->store->ops;
     struct hf_store_head head;
@@ -443,15 +310,34 @@ static enum hf_store_status attempt(struct attempt *a)
     return status;
 }
 
-static void put_back(struct attempt *a, const struct saved *saved, const struct hf_store_batch *batch)
+static void put_back(struct hf_attempt *a)
 {
-    *a->batch = *batch;
+    *a->batch = a->given;
     for (size_t i = 0; i < a->rows_cnt; i++) {
-        a->rows[i].reservation_seq = saved[i].reservation_seq;
-        memcpy(a->rows[i].reservation_digest, saved[i].reservation_digest, HF_DIGEST_BYTES);
-        a->rows[i].conflict = saved[i].conflict;
+        a->rows[i].reservation_seq = a->saved[i].reservation_seq;
+        memcpy(a->rows[i].reservation_digest, a->saved[i].reservation_digest, HF_DIGEST_BYTES);
+        a->rows[i].conflict = a->saved[i].conflict;
         a->rows[i].fate = HF_FATE_NONE;
     }
+}
+
+/* Optimistic where that may do, and else, or when that was in vain, with all ids looked up and refused rows put aside. */
+static enum hf_store_status attempts(struct hf_attempt *a)
+{
+    enum hf_store_status status;
+
+    a->careful = a->store->careful_cnt > 0;
+    a->store->careful_cnt -= a->careful;
+    status = attempt(a);
+    if (a->refused) {
+        put_back(a);
+        memset(a->report, 0, sizeof(*a->report));
+        a->refused = false;
+        a->careful = true;
+        a->store->careful_cnt = CAREFUL_BATCHES;
+        status = attempt(a);
+    }
+    return status;
 }
 
 enum hf_store_status hf_store_commit(struct hf_store *store, struct hf_store_batch *batch,
@@ -459,39 +345,33 @@ enum hf_store_status hf_store_commit(struct hf_store *store, struct hf_store_bat
                                      struct hf_store_error *error)
 {
     struct hf_store_report unwanted;
-    struct attempt a = {
+    struct hf_attempt a = {
         .store = store,
         .batch = batch,
         .rows = rows,
         .rows_cnt = rows_cnt,
         .report = report == NULL ? &unwanted : report,
         .error = error,
+        .given = *batch,
     };
-    struct hf_store_batch given = *batch;
-    struct saved *saved;
-    enum hf_store_status status = check_arguments(store, batch, rows, rows_cnt, error);
+    enum hf_store_status status = check_batch(store, batch, rows_cnt, error);
 
     memset(a.report, 0, sizeof(*a.report));
     if (status != HF_STORE_OK) {
         return status;
     }
-    saved = calloc(rows_cnt, sizeof(*saved));
-    if (saved == NULL) {
+    a.saved = calloc(rows_cnt, sizeof(*a.saved));
+    if (a.saved == NULL) {
         return hf_store_fail(error, HF_STORE_NOMEM, "no memory for a batch of %zu rows", rows_cnt);
     }
-    for (size_t i = 0; i < rows_cnt; i++) {
-        saved[i].reservation_seq = rows[i].reservation_seq;
-        memcpy(saved[i].reservation_digest, rows[i].reservation_digest, HF_DIGEST_BYTES);
-        saved[i].conflict = rows[i].conflict;
-        rows[i].fate = HF_FATE_NONE;
-        hf_escape_row(&rows[i]);
+    status = take_rows(&a);
+    if (status == HF_STORE_OK) {
+        status = attempts(&a);
+        if (status != HF_STORE_OK && status != HF_STORE_UNKNOWN) {
+            put_back(&a);
+        }
     }
-    status = attempt(&a);
-    if (status != HF_STORE_OK && status != HF_STORE_UNKNOWN) {
-        put_back(&a, saved, &given);
-    }
-    free(saved);
-    free(a.ids);
-    free(a.lookups);
+    free(a.saved);
+    hf_forget_ids(&a);
     return status;
 }

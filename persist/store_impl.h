@@ -47,6 +47,14 @@ struct hf_lookup {
     uint8_t digest[HF_DIGEST_BYTES];
 };
 
+/* What of the fence an insertion does by itself. All-zero: nothing. */
+struct hf_fence {
+    /* An id is let in but once among the receipts from first_seq on, the batch's own among them; a second one refuses the rows. */
+    bool once;
+    bool elsewhere; /* ids may also be before first_seq or in the table of conflicts */
+    uint64_t first_seq;
+};
+
 /* The rows of a batch. Their references and digests are made as they are read, in order: a server writes the first rows while the
  * last ones are being digested. */
 struct hf_store_rows {
@@ -55,6 +63,10 @@ struct hf_store_rows {
     size_t complete_cnt; /* so many are complete, the first ones */
     bool (*complete)(void *ctx, size_t i);
     void *ctx;
+    /* Not all ids were looked up: nothing is put aside for being refused, the whole insertion is instead, and `refused` says that
+     * the rows are why. */
+    bool optimistic;
+    bool refused;
 };
 
 /* Where rows go, and what they are. */
@@ -111,8 +123,14 @@ struct hf_store_ops {
                                 struct hf_store_error *error);
 
     enum hf_store_status (*begin)(struct hf_store *store, struct hf_store_error *error);
+    /* Inside the transaction, before rows [first_seq, next_seq): makes room for them, and says what `insert` finds by itself.
+     * NULL: nothing. */
+    enum hf_store_status (*fence)(struct hf_store *store, uint64_t first_seq, uint64_t next_seq,
+                                  struct hf_fence *fence, struct hf_store_error *error);
+    /* before_seq: among the receipts before that number, and in the table of conflicts; HF_UNKNOWN: everywhere. A store whose fence
+     * is NULL is only asked for everywhere. */
     enum hf_store_status (*lookup)(struct hf_store *store, struct hf_lookup *lookups, size_t cnt,
-                                   struct hf_store_error *error);
+                                   uint64_t before_seq, struct hf_store_error *error);
     /* Inserts the rows; sets their fate to STORED or ASIDE; counts and explains in report. */
     enum hf_store_status (*insert)(struct hf_store *store, const struct hf_store_batch *batch,
                                    struct hf_store_rows *rows, struct hf_store_report *report,
@@ -159,6 +177,10 @@ struct hf_store {
     int64_t segment_id;     /* of `segment`, once locked */
     bool locked;            /* on the present connection */
     bool has_aside;         /* the table of conflicts has rows of this segment: lookups read it too */
+    /* A conflict is, or may be, stored from hf_fence.first_seq on whose first one is not: `once` would not see it. */
+    bool stray;
+    unsigned
+        careful_cnt; /* so many batches more look all ids up: the last that did not was refused for its rows */
 };
 
 extern const struct hf_store_ops hf_sqlite_ops;

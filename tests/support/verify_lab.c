@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#define SQL_BYTES 16384
+#define SQL_BYTES 65536
 #define TRIGGERS  64
 
 static char folder[64];
