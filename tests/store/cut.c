@@ -4,6 +4,7 @@
  * By default every so many bytes, from a seeded offset; with HOLDFAST_LONG=1 every single one. */
 #include "tests/store/rig.h"
 #include "tests/support/proxy.h"
+#include "tests/support/store_cases.h"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -134,6 +135,91 @@ static void cut_in_the_answer_to_commit(void **state)
     rig_check(&t.rig);
 }
 
+/* ---- a commit that is sent twice ------------------------------------------------------------------------------------- */
+
+#define AGAIN_ROWS 40U
+
+/* A handle that has not run into an id yet, so that its first commit trusts the index. */
+static struct hf_store *open_again(struct hf_store_error *error)
+{
+    struct hf_store *store = NULL;
+
+    if (hf_store_open(t.proxied, NULL, &store, error) == HF_STORE_OK &&
+        hf_store_lock(store, "again", error) != HF_STORE_OK) {
+        hf_store_close(store);
+        store = NULL;
+    }
+    return store;
+}
+
+/* A batch with one id that is there and others that are new, with the connection cut at that byte. False: fewer pass. */
+static bool cut_again(struct cases_chain *chain, enum hf_proxy_way way, uint64_t bytes)
+{
+    static struct hf_receipt rows[AGAIN_ROWS];
+    enum hf_store_status status = HF_STORE_RETRY;
+    struct hf_proxy_seen seen;
+    bool cut = false;
+
+    for (uint32_t i = 0; i < AGAIN_ROWS; i++) {
+        char id[32];
+
+        (void)snprintf(id, sizeof(id), "%" PRIu64 "-%u", chain->next_seq, i);
+        cases_reservation(&rows[i], i == AGAIN_ROWS / 2 ? "again" : id);
+    }
+    hf_proxy_arm(t.proxy, HF_PROXY_CUT, way, bytes);
+    for (unsigned tries = 0; status != HF_STORE_OK; tries++) {
+        assert_in_range(tries, 0, 3);
+        chain->store = open_again(&chain->error);
+        if (chain->store != NULL) {
+            status = cases_chain_commit(chain, rows, AGAIN_ROWS);
+            hf_store_close(chain->store);
+        }
+        if (tries == 0) {
+            hf_proxy_look(t.proxy, &seen);
+            cut = seen.faults_cnt > 0;
+            hf_proxy_arm(t.proxy, HF_PROXY_NONE, way, 0);
+        }
+    }
+    for (uint32_t i = 0; i < AGAIN_ROWS; i++) {
+        assert_int_equal(rows[i].conflict, i == AGAIN_ROWS / 2);
+    }
+    return cut;
+}
+
+/* The first attempt runs into the index and is rolled back, the second asks for all ids: cut anywhere in either, the batch is there
+ * once and the conflict with it. */
+static void cut_while_an_id_comes_again(void **state)
+{
+    uint64_t stride = rig_long() ? 1 : 4 * STRIDE;
+    struct cases_chain chain;
+    struct hf_store_totals totals;
+    struct hf_receipt row;
+    uint64_t batches = 0;
+
+    (void)state;
+    cases_chain_start(&chain, open_again(NULL));
+    assert_non_null(chain.store);
+    cases_reservation(&row, "again");
+    assert_int_equal(cases_chain_commit(&chain, &row, 1), HF_STORE_OK);
+    hf_store_close(chain.store);
+    for (enum hf_proxy_way way = HF_PROXY_UP; way <= HF_PROXY_DOWN; way++) {
+        uint64_t bytes = rig_seed() % stride;
+
+        for (batches++; cut_again(&chain, way, bytes); batches++) {
+            bytes += stride;
+            t.points++;
+        }
+    }
+    assert_true(batches > 40);
+    chain.store = open_again(&chain.error);
+    assert_non_null(chain.store);
+    assert_int_equal(hf_store_totals(chain.store, "again", &totals, &chain.error), HF_STORE_OK);
+    assert_int_equal(totals.receipts_cnt, 1 + batches * AGAIN_ROWS);
+    assert_int_equal(totals.conflicts_cnt, batches);
+    assert_int_equal(totals.aside_cnt, 0);
+    hf_store_close(chain.store);
+}
+
 /* Slow is not lost. */
 static void a_slow_connection_is_waited_for(void **state)
 {
@@ -148,9 +234,8 @@ static void a_slow_connection_is_waited_for(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(cut_on_the_way_to_the_server),
-        cmocka_unit_test(cut_on_the_way_back),
-        cmocka_unit_test(cut_in_the_answer_to_commit),
+        cmocka_unit_test(cut_on_the_way_to_the_server),    cmocka_unit_test(cut_on_the_way_back),
+        cmocka_unit_test(cut_in_the_answer_to_commit),     cmocka_unit_test(cut_while_an_id_comes_again),
         cmocka_unit_test(a_slow_connection_is_waited_for),
     };
 
