@@ -50,11 +50,14 @@ static bool encode_ids(struct hf_postgres *pg, const struct hf_lookup *lookups, 
 }
 
 /* LATERAL with LIMIT, so that each id goes by the index, whatever the planner believes about the table's size. */
-#define LOOKUP(table, condition, newest)                                                                  \
-    "SELECT i.n, r.seq, r.digest, r.conflict FROM unnest($2) WITH ORDINALITY AS i (id, n), "              \
-    "LATERAL (SELECT seq, digest, conflict FROM " table                                                   \
-    " t WHERE t.segment_id = $1 AND t.kind = 'reservation' AND t.id = i.id" condition " ORDER BY " newest \
+#define LOOKUP(table, segment, condition, newest)                                                        \
+    "SELECT i.n, r.seq, r.digest, r.conflict FROM unnest($2) WITH ORDINALITY AS i (id, n), "             \
+    "LATERAL (SELECT seq, digest, conflict FROM " table                                                  \
+    " t WHERE t.kind = 'reservation' AND t.id = i.id AND " segment " = $1" condition " ORDER BY " newest \
     " DESC LIMIT 1) AS r"
+/* The index of ids begins with the id, and the segment is no column by which another one could be taken: of a segment that is newer
+ * than the statistics the planner believes that it has no rows, so that the primary key were as good. */
+#define SEGMENT "t.segment_id + 0"
 /* The order of the index of ids: in a partition a conflict comes after the first one, and then they rise. */
 #define NEWEST "CASE WHEN t.conflict THEN t.seq ELSE 0 END"
 
@@ -89,12 +92,13 @@ enum hf_store_status hf_postgres_lookup(struct hf_store *store, struct hf_lookup
         return hf_pg_no_memory(error);
     }
     if (before_seq == HF_UNKNOWN) {
-        status = look_up(store, LOOKUP("receipt", "", NEWEST), NULL, &fence, error);
+        status = look_up(store, LOOKUP("receipt", SEGMENT, "", NEWEST), NULL, &fence, error);
     } else if (hf_postgres_of(store)->older) {
-        status = look_up(store, LOOKUP("receipt", " AND t.seq < $3", NEWEST), &before_seq, &fence, error);
+        status =
+            look_up(store, LOOKUP("receipt", SEGMENT, " AND t.seq < $3", NEWEST), &before_seq, &fence, error);
     }
     if (status == HF_STORE_OK && store->has_aside) {
-        status = look_up(store, LOOKUP("conflict", "", "t.seq"), NULL, &fence, error);
+        status = look_up(store, LOOKUP("conflict", "t.segment_id", "", "t.seq"), NULL, &fence, error);
     }
     return status;
 }
@@ -155,10 +159,10 @@ static enum hf_store_status read_newest(void *ctx, const struct hf_column *colum
 }
 
 /* Conflicts whose first one is not in the partition: 1 also when there are too many conflicts to tell. */
-#define STRAYS                                                                                               \
-    "SELECT count(*) = 256 OR count(*) FILTER (WHERE c.first IS NULL) > 0 FROM (SELECT ("                    \
-    "SELECT 1 FROM receipt t WHERE t.segment_id = $1 AND t.kind = 'reservation' AND t.id = r.id AND " NEWEST \
-    " = 0 AND t.seq >= $2 LIMIT 1) AS first FROM receipt r "                                                 \
+#define STRAYS                                                                                             \
+    "SELECT count(*) = 256 OR count(*) FILTER (WHERE c.first IS NULL) > 0 FROM (SELECT ("                  \
+    "SELECT 1 FROM receipt t WHERE t.kind = 'reservation' AND t.id = r.id AND " NEWEST " = 0 AND " SEGMENT \
+    " = $1 AND t.seq >= $2 LIMIT 1) AS first FROM receipt r "                                              \
     "WHERE r.segment_id = $1 AND r.conflict AND r.kind = 'reservation' AND r.seq >= $2 LIMIT 256) AS c"
 
 /* What there is to know of the partition of a number. Asked as often as ensure_partitions asks. */

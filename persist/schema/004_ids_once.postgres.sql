@@ -5,10 +5,11 @@
 CREATE INDEX receipt_conflict ON holdfast.receipt (segment_id, seq) WHERE conflict AND kind = 'reservation';
 
 -- The index of ids of one partition: unique, unless ids came twice in it before there was this index; then the daemon asks for each
--- id, as it did before. Not of the whole table: that would have to contain seq, which is in no id twice.
+-- id, as it did before. Not of the whole table: that would have to contain seq, which is in no id twice. The id comes first, and then
+-- the newest conflict: looked for by id alone, the planner has no other index to take.
 CREATE FUNCTION holdfast.index_ids(child text) RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
-    columns text := '(segment_id, id, (CASE WHEN conflict THEN seq ELSE 0 END)) WHERE kind = ''reservation''';
+    columns text := '(id, (CASE WHEN conflict THEN seq ELSE 0 END), segment_id) WHERE kind = ''reservation''';
 BEGIN
     EXECUTE format('CREATE UNIQUE INDEX %I ON holdfast.%I ', child || '_once', child) || columns;
 EXCEPTION
