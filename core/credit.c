@@ -93,8 +93,8 @@ static int hf_credit_round(struct hf_credit *credit)
     if (rc != HF_OK) {
         return rc;
     }
-    struct hf_u128 word =
-        hf_commit_read_bucket(&seg->rows[credit->path.rows[1]].row_credits[credit->window]); /* E12 */
+    struct hf_u128 word = hf_commit_read_bucket(
+        &seg->rows[credit->path.rows[1]].row_buckets[credit->window][HF_SHM_CREDIT]); /* E12 */
     uint64_t before = hf_bucket_window(word) == view.windows[credit->window] ? hf_bucket_value(word) : 0;
     if (!hf_credit_after(credit, before, &credit->after)) {
         return HOLDFAST_REFUSED;

@@ -128,7 +128,7 @@ void hf_mend_words(struct hf_mend *mend)
                      b / HF_SHM_DIMS, b % HF_SHM_DIMS);
         }
         for (uint32_t w = 0; w < HF_SHM_WINDOWS; w++) {
-            mend_tag(mend, row, &seg->rows[row].row_credits[w], w, HF_SHM_NONE);
+            mend_tag(mend, row, &seg->rows[row].row_buckets[w][HF_SHM_CREDIT], w, HF_SHM_NONE);
         }
     }
 }

@@ -44,7 +44,7 @@ void hf_mend_credits(struct hf_mend *mend)
         if (item.kind != HF_FSCK_CREDIT || item.row >= seg->rows_cnt || item.window >= HF_SHM_WINDOWS) {
             continue;
         }
-        struct hf_u128 *at = &seg->rows[item.row].row_credits[item.window];
+        struct hf_u128 *at = &seg->rows[item.row].row_buckets[item.window][HF_SHM_CREDIT];
         struct hf_u128 before = *at; /* plain: alone */
         struct hf_u128 after = {0, 0};
 

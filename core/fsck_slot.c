@@ -284,8 +284,8 @@ static void check_credit(const struct judged *j)
         return;
     }
     /* The newest credit of its window: the word must be as it left it. */
-    struct hf_u128 word =
-        hf_commit_read_bucket(&j->seg->rows[j->slot->slot_rows[1]].row_credits[note->crd_window]); /* E12 */
+    struct hf_u128 word = hf_commit_read_bucket(
+        &j->seg->rows[j->slot->slot_rows[1]].row_buckets[note->crd_window][HF_SHM_CREDIT]); /* E12 */
 
     if (hf_bucket_tag(word) == hf_st_seq(j->st) && hf_st_seq(j->st) != 0 &&
         (hf_bucket_value(word) != note->crd_after || hf_bucket_window(word) != note->crd_window_id)) {

@@ -15,7 +15,8 @@ static void add_part(const struct hf_fsck_instant *take, const struct hf_fsck_pa
         uint32_t row = part->rows[bit.layer];
 
         if (hf_fsck_own_row(take, row) && part->windows[bit.window] == windows[bit.window]) {
-            sums[take->fsck->row_place[row] * HF_SHM_ROW_BUCKETS + bit.in_row] += part->change[bit.dimension];
+            sums[take->fsck->row_place[row] * HF_SHM_ROW_BUCKETS + bit.window * HF_SHM_DIMS +
+                 bit.dimension] += part->change[bit.dimension];
         }
     }
 }

@@ -201,7 +201,7 @@ static void check_bucket(struct hf_fsck *fsck, uint32_t row, const struct hf_u12
 static void check_credit_layer(struct hf_fsck *fsck, uint32_t row, uint32_t window)
 {
     const struct hf_segment *seg = fsck->seg;
-    struct hf_u128 word = hf_commit_read_bucket(&seg->rows[row].row_credits[window]); /* E12 */
+    struct hf_u128 word = hf_commit_read_bucket(&seg->rows[row].row_buckets[window][HF_SHM_CREDIT]); /* E12 */
 
     if (hf_load_rlx_u32(&seg->rows[row].row_layer) != 1 && (word.lo | word.hi) != 0) {
         struct hf_fsck_item *item =
@@ -257,7 +257,7 @@ static void check_row(struct hf_fsck *fsck, uint32_t row)
     }
     for (uint32_t w = 0; w < HF_SHM_WINDOWS; w++) {
         check_credit_layer(fsck, row, w);
-        check_bucket(fsck, row, &shm_row->row_credits[w], w, HF_SHM_NONE);
+        check_bucket(fsck, row, &shm_row->row_buckets[w][HF_SHM_CREDIT], w, HF_SHM_NONE);
     }
 }
 

@@ -40,7 +40,8 @@ static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *pat
         }
         struct hf_path_bucket *bucket = &path->buckets[path->buckets_cnt++];
         bucket->word = &row->row_buckets[window][dimension];
-        bucket->credit = layer == 1 && dimension == HF_DIM_COST ? &row->row_credits[window] : NULL;
+        bucket->credit =
+            layer == 1 && dimension == HF_DIM_COST ? &row->row_buckets[window][HF_SHM_CREDIT] : NULL;
         bucket->limit = limit;
         bucket->bit = (uint8_t)(layer * HF_SHM_ROW_BUCKETS + i);
         bucket->layer = (uint8_t)layer;

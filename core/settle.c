@@ -229,8 +229,8 @@ static bool hf_settle_below_zero(const struct hf_close *close, uint32_t row_idx,
         return false;
     }
     if (bit.dimension == HF_DIM_COST) { /* only teams have credit: elsewhere the word is 0 */
-        struct hf_u128 credit =
-            hf_commit_read_bucket(&close->handle->seg->rows[row_idx].row_credits[bit.window]); /* E12 */
+        struct hf_u128 credit = hf_commit_read_bucket(
+            &close->handle->seg->rows[row_idx].row_buckets[bit.window][HF_SHM_CREDIT]); /* E12 */
         limit += hf_bucket_window(credit) == window ? hf_bucket_value(credit) : 0;
     }
     return value > limit;
@@ -271,10 +271,10 @@ static int hf_settle_op(const struct hf_close *close, const struct hf_settle *se
         uint32_t window =
             bit.window < 4 ? hf_load_rlx_u32(&slot->slot_windows[bit.window]) : 0; /* relaxed: E13 */
         struct hf_op_bucket *bucket = &op->buckets[n++];
-        struct hf_u128 before = hf_commit_read_bucket(&row->row_buckets[0][0] + bit.in_row); /* E12 */
+        struct hf_u128 before = hf_commit_read_bucket(&row->row_buckets[0][0] + bit.word_idx); /* E12 */
         struct hf_u128 after = before;
         bool acts = hf_commit_after(before, seq, window, change[bit.dimension], false, &after);
-        bucket->word = &row->row_buckets[0][0] + bit.in_row;
+        bucket->word = &row->row_buckets[0][0] + bit.word_idx;
         bucket->before = before;
         bucket->after = after;
         if (acts && change[bit.dimension] > 0 &&

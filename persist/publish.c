@@ -479,7 +479,8 @@ static void check_limit(struct hf_publish *publish, uint32_t row, const struct h
         return;
     }
     if (dimension == HF_DIM_COST && seg->rows[row].row_layer == 1) {
-        struct hf_u128 credit = hf_commit_read_bucket(&seg->rows[row].row_credits[window]); /* E12 */
+        struct hf_u128 credit =
+            hf_commit_read_bucket(&seg->rows[row].row_buckets[window][HF_SHM_CREDIT]); /* E12 */
 
         limit += hf_bucket_window(credit) == hf_bucket_window(bucket) ? hf_bucket_value(credit) : 0;
     }

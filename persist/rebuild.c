@@ -541,7 +541,7 @@ static int fill_credit(void *ctx, const struct hf_receipt *receipt)
 
     if (row != HF_SHM_NONE && receipt->credit_window >= 0 && receipt->credit_window < HF_WINDOW_CNT &&
         receipt->credit_after_micros <= HF_AMOUNT_MAX) {
-        fill->seg->rows[row].row_credits[receipt->credit_window] =
+        fill->seg->rows[row].row_buckets[receipt->credit_window][HF_SHM_CREDIT] =
             hf_bucket_make(receipt->credit_after_micros, fill->windows[receipt->credit_window], 0);
         fill->found->credits_cnt += receipt->credit_after_micros > 0;
     }

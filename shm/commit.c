@@ -16,7 +16,7 @@ bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word
 #define HF_BIT(n)                                                                            \
     {                                                                                        \
         (n) / HF_SHM_ROW_BUCKETS, (n) % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS, (n) % HF_SHM_DIMS, \
-            (n) % HF_SHM_ROW_BUCKETS                                                         \
+            (n) % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS *(HF_SHM_DIMS + 1U) + (n) % HF_SHM_DIMS   \
     }
 #define HF_BITS5(n) HF_BIT(n), HF_BIT((n) + 1), HF_BIT((n) + 2), HF_BIT((n) + 3), HF_BIT((n) + 4)
 
@@ -47,7 +47,7 @@ static void hf_commit_apply_credit(const struct hf_segment *seg, const struct hf
     if (row == NULL) {
         return;
     }
-    struct hf_u128 *credit = &row->row_credits[op->credit_window];
+    struct hf_u128 *credit = &row->row_buckets[op->credit_window][HF_SHM_CREDIT];
     struct hf_u128 before = hf_commit_read_bucket(credit); /* E12 */
     if (hf_commit_credit_after(op, before, &after)) {
         /* E12 acqrel. Failure: somebody has applied op. CRASH before: W names op, the next one helps. */
@@ -219,7 +219,7 @@ static void hf_commit_describe_buckets(const struct hf_segment *seg, const struc
         struct hf_shm_row *row =
             hf_segment_row(seg, hf_load_rlx_u32(&slot->slot_rows[bit.layer])); /* relaxed: E11 */
         if (row != NULL) {
-            op->buckets[n].word = &row->row_buckets[0][0] + bit.in_row;
+            op->buckets[n].word = &row->row_buckets[0][0] + bit.word_idx;
             op->buckets[n].window = bit.window;
             op->buckets[n].dimension = bit.dimension;
             n++;

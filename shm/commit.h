@@ -187,7 +187,7 @@ struct hf_commit_bit {
     uint8_t layer;
     uint8_t window;
     uint8_t dimension;
-    uint8_t in_row;
+    uint8_t word_idx; /* the word of it, from the first of its row */
 };
 struct hf_commit_bit hf_commit_bit(uint32_t bit);
 

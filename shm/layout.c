@@ -83,7 +83,6 @@ static const struct hf_layout_entry entries[] = {
     F(hf_shm_tenant, ten_pad),
     R(hf_shm_row),
     F(hf_shm_row, row_buckets),
-    F(hf_shm_row, row_credits),
     F(hf_shm_row, row_granted),
     F(hf_shm_row, row_tenant),
     F(hf_shm_row, row_parent),

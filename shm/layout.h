@@ -237,11 +237,12 @@ struct hf_shm_tenant {
 _Static_assert(sizeof(struct hf_shm_tenant) == 128, "two lines: the prefetcher couples pairs");
 
 /* One layer of a policy (tenant, team or key): its buckets. A bucket's number follows from window and
- * dimension. 512 bytes, so that the buckets of two rows never share a pair of lines. */
+ * dimension. 512 bytes, so that the buckets of two rows never share a pair of lines; what a window has (a bucket for each
+ * dimension, then at [HF_SHM_CREDIT] its credit, of teams alone) is one line. */
+#define HF_SHM_CREDIT HF_SHM_DIMS
 struct hf_shm_row {
-    struct hf_u128 row_buckets[HF_SHM_WINDOWS][HF_SHM_DIMS]; /* Writer: any, through W */
-    struct hf_u128 row_credits[HF_SHM_WINDOWS];              /* teams; Writer: any, through W */
-    uint64_t row_granted[HF_SHM_ROW_BUCKETS];                /* room for grants; 0 */
+    struct hf_u128 row_buckets[HF_SHM_WINDOWS][HF_SHM_DIMS + 1U]; /* Writer: any, through W */
+    uint64_t row_granted[HF_SHM_ROW_BUCKETS];                     /* room for grants; 0 */
     uint32_t row_tenant; /* index of its tenant. Writer: creator, as for the rest */
     uint32_t row_parent; /* row of the layer above, HF_SHM_NONE for a tenant */
     uint32_t row_name;

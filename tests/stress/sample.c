@@ -108,8 +108,8 @@ static void look_at_row(struct sampler *sampler, uint32_t row_idx)
     for (uint32_t i = 0; i < HF_SHM_ROW_BUCKETS; i++) {
         uint32_t window = i / HF_SHM_DIMS;
         uint32_t dimension = i % HF_SHM_DIMS;
-        struct hf_u128 bucket = hf_commit_read_bucket(&row->row_buckets[window][dimension]); /* E12 */
-        struct hf_u128 credit = hf_commit_read_bucket(&row->row_credits[window]);            /* E12 */
+        struct hf_u128 bucket = hf_commit_read_bucket(&row->row_buckets[window][dimension]);     /* E12 */
+        struct hf_u128 credit = hf_commit_read_bucket(&row->row_buckets[window][HF_SHM_CREDIT]); /* E12 */
         uint64_t *tag = &sampler->tags[row_idx * HF_SHM_ROW_BUCKETS + i];
 
         if (hf_bucket_tag(bucket) < *tag) {

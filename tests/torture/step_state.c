@@ -131,7 +131,7 @@ static void buckets(const struct hf_world *world, struct hf_lines *lines)
             }
         }
         for (uint32_t w = 0; w < HF_SHM_WINDOWS; w++) {
-            struct hf_u128 word = row->row_credits[w];
+            struct hf_u128 word = row->row_buckets[w][HF_SHM_CREDIT];
 
             if (word.lo != 0 || word.hi != 0) {
                 add(lines, "credit %u.%u %" PRIu64 " in %u", r, w, hf_bucket_value(word),

@@ -424,13 +424,15 @@ static void plant_value_low(struct hf_test_quota *quota)
 }
 static void plant_credit(struct hf_test_quota *quota)
 {
-    struct hf_u128 *c = &quota->seg->rows[row_of(quota, "u", NULL)].row_credits[HF_WINDOW_MONTH];
+    struct hf_u128 *c =
+        &quota->seg->rows[row_of(quota, "u", NULL)].row_buckets[HF_WINDOW_MONTH][HF_SHM_CREDIT];
 
     *c = hf_bucket_make(hf_bucket_value(*c) + 1, hf_bucket_window(*c), hf_bucket_tag(*c));
 }
 static void plant_credit_layer(struct hf_test_quota *quota)
 {
-    quota->seg->rows[row_of(quota, NULL, NULL)].row_credits[HF_WINDOW_MONTH] = hf_bucket_make(1, 1, 1);
+    quota->seg->rows[row_of(quota, NULL, NULL)].row_buckets[HF_WINDOW_MONTH][HF_SHM_CREDIT] =
+        hf_bucket_make(1, 1, 1);
 }
 static void plant_published(struct hf_test_quota *quota)
 {

@@ -74,8 +74,8 @@ static void hot_words_have_their_lines(void **state)
     assert_int_equal(offsetof(struct hf_shm_chunk, chunk_dirty), 64);
     assert_int_equal(offsetof(struct hf_shm_slot, slot_st), 0);
     assert_int_equal(offsetof(struct hf_shm_slot, slot_id) % 8, 0);
-    assert_int_equal(offsetof(struct hf_shm_row, row_buckets) % 16, 0);
-    assert_int_equal(offsetof(struct hf_shm_row, row_credits) % 16, 0);
+    assert_int_equal(offsetof(struct hf_shm_row, row_buckets) % 64, 0);
+    assert_int_equal(sizeof(((struct hf_shm_row *)NULL)->row_buckets[0]), 64);
     assert_true(HF_ALARM_CNT <= HF_SHM_ALARMS);
     assert_true(HF_REGION_CNT <= 16);
 }
