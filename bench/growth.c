@@ -142,7 +142,7 @@ static uint64_t tenants(uint32_t rounds, uint32_t most)
         (double)(sizes[cnt - 1].cnt - sizes[cnt - 2].cnt);
     (void)printf(
         "\n  %.0f bytes for each further tenant, and %zu for each path that a worker keeps resolved\n", more,
-        hf_worker_path_bytes());
+        hf_worker_path_bytes(sizes[0].worker));
     for (uint32_t i = 0; i < cnt; i++) {
         mismatches += close_world(&sizes[i]);
     }

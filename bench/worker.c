@@ -20,9 +20,9 @@ uint64_t hf_worker_ref(const struct hf_worker *worker)
     return worker->handle->owner.ref;
 }
 
-size_t hf_worker_path_bytes(void)
+size_t hf_worker_path_bytes(const struct hf_worker *worker)
 {
-    return sizeof(struct hf_path);
+    return hf_path_bytes((const struct hf_path *)(const void *)worker->paths[0]);
 }
 
 /* ---- joining ------------------------------------------------------------------------------------------------------------ */

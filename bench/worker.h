@@ -38,7 +38,7 @@ void hf_worker_leave(struct hf_worker *worker);
 /* For hf_world_drain(). */
 uint64_t hf_worker_ref(const struct hf_worker *worker);
 /* Bytes that a worker keeps for each tenant outside of the segment: its resolved paths. */
-size_t hf_worker_path_bytes(void);
+size_t hf_worker_path_bytes(const struct hf_worker *worker);
 
 /* New ids and tenants for the next cnt reservations: a gateway has its request's id already. The daemon gives a sign of life. */
 void hf_worker_prepare(struct hf_worker *worker, uint32_t cnt);

@@ -27,7 +27,7 @@ static bool transact(struct hf_worker *worker, const struct hf_path *path, bool 
             if (opens && view->values[i] + (uint64_t)change[bucket->dimension] > bucket->limit) {
                 return false;
             }
-            op.buckets[i].word = bucket->word;
+            op.buckets[i].word = hf_path_word(seg, bucket);
             op.buckets[i].before = op.buckets[i].after = view->words[i];
             (void)hf_commit_after(view->words[i], op.seq, view->windows[bucket->window],
                                   change[bucket->dimension], opens, &op.buckets[i].after);
@@ -64,7 +64,8 @@ void hf_worker_transacted(struct hf_worker *worker, uint32_t cnt)
 
         for (uint32_t n = 0; n < path->buckets_cnt; n++) {
             const struct hf_path_bucket *bucket = &path->buckets[n];
-            uint32_t window = hf_bucket_window(hf_commit_read_bucket(bucket->word)); /* E12 */
+            uint32_t window =
+                hf_bucket_window(hf_commit_read_bucket(hf_path_word(&worker->world->map, bucket))); /* E12 */
 
             hf_world_charge(&worker->world->accounts[path->rows[bucket->layer]], bucket->window, window,
                             bucket->dimension, by[bucket->dimension]);

@@ -346,7 +346,7 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
         struct hf_u128 after = *before;
         (void)hf_commit_after(*before, seq, view->windows[bucket->window],
                               amount == HF_SHM_UNKNOWN ? 0 : (int64_t)amount, true, &after);
-        to->word = bucket->word;
+        to->word = hf_path_word(admit->handle->seg, bucket);
         to->before = *before;
         to->after = after;
     }
@@ -470,7 +470,7 @@ static int hf_admit_path(struct hf_admit *admit, struct hf_path *room, int *faul
         }
         admit->path = given;
         if (hf_path_generation(handle->seg, given->tenant_idx) != given->policy_gen) {
-            *room = *given;
+            hf_path_copy(room, given);
             *fault = hf_path_fill(handle->seg, room, false);
             admit->path = room;
         }
@@ -499,6 +499,10 @@ static int hf_admit_call(struct holdfast *handle, const struct holdfast_request 
     int rc = hf_client_enter(handle);
     if (rc != HOLDFAST_OK) {
         return rc;
+    }
+    if (request->path != NULL) {
+        hf_path_prefetch_behind(handle->seg, handle->policy,
+                                (const struct hf_path *)(const void *)request->path);
     }
     struct hf_admit admit; /* large: not zeroed */
     admit.handle = handle;
@@ -541,6 +545,7 @@ int holdfast_reserve(struct holdfast *handle, const struct holdfast_request *req
     if (request == NULL || answer == NULL) {
         return HOLDFAST_INVALID;
     }
+    hf_path_prefetch((const struct hf_path *)(const void *)request->path);
     int rc = hf_admit_call(handle, request, answer);
     if (__builtin_expect(rc != HOLDFAST_OK && rc != HOLDFAST_REFUSED, 0)) {
         hf_admit_clear(answer);

@@ -8,7 +8,7 @@ static inline uint64_t hf_check_room(const struct hf_view *view, const struct hf
                                      const struct hf_widen *widen)
 {
     uint64_t room = bucket->limit;
-    if (bucket->credit != NULL) {
+    if (bucket->has_credit != 0) {
         room += view->credits[bucket->window];
     }
     if (widen->layer == bucket->layer && widen->window == bucket->window &&

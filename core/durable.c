@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #define HF_DURABLE_STEP_MS 50U
+#define HF_DURABLE_ALIGN   128U /* of a kept path */
 
 int holdfast_flush(struct holdfast *handle, uint32_t timeout_ms)
 {
@@ -79,15 +80,18 @@ int holdfast_resolve(struct holdfast *handle, const char *tenant, const char *te
         *reason = HOLDFAST_REASON_INVALID_REQUEST;
         return HOLDFAST_REFUSED;
     }
-    struct hf_path *made = malloc(sizeof *made);
+    struct hf_path room;
+    rc = hf_path_resolve(handle->seg, &names, &room, reason);
+    if (rc != HF_OK) {
+        return rc == HF_ENOTREADY ? HOLDFAST_REFUSED : hf_client_fault(handle, rc);
+    }
+    /* Whole lines, from the first of a pair. */
+    struct hf_path *made = aligned_alloc(HF_DURABLE_ALIGN, (hf_path_bytes(&room) + HF_DURABLE_ALIGN - 1U) /
+                                                               HF_DURABLE_ALIGN * HF_DURABLE_ALIGN);
     if (made == NULL) {
         return HOLDFAST_NO_MEMORY;
     }
-    rc = hf_path_resolve(handle->seg, &names, made, reason);
-    if (rc != HF_OK) {
-        free(made);
-        return rc == HF_ENOTREADY ? HOLDFAST_REFUSED : hf_client_fault(handle, rc);
-    }
+    hf_path_copy(made, &room);
     *path = (struct holdfast_path *)(void *)made;
     return HOLDFAST_OK;
 }

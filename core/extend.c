@@ -207,7 +207,7 @@ static int hf_extend_failing(const struct hf_extend *extend)
 {
     for (uint32_t i = 0; i < extend->path.buckets_cnt; i++) {
         const struct hf_path_bucket *bucket = &extend->path.buckets[i];
-        uint64_t room = bucket->limit + (bucket->credit != NULL ? extend->view.credits[bucket->window] : 0);
+        uint64_t room = bucket->limit + (bucket->has_credit != 0 ? extend->view.credits[bucket->window] : 0);
         if (hf_extend_rises(extend, bucket->dimension) &&
             extend->view.values[i] + extend->added.by[bucket->dimension] > room) {
             return (int)i;

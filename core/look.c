@@ -43,7 +43,7 @@ static void hf_look_limit(const struct hf_segment *seg, const struct hf_path *pa
     limit->window_start_ms = hf_window_start_ms((enum hf_window)bucket->window, window);
     limit->window_end_ms = hf_window_end_ms((enum hf_window)bucket->window, window);
     limit->limit = bucket->limit;
-    limit->credit = bucket->credit != NULL ? view->credits[bucket->window] : 0;
+    limit->credit = bucket->has_credit != 0 ? view->credits[bucket->window] : 0;
     limit->settled = settled;
     limit->held = value - settled;
     limit->available = (int64_t)(limit->limit + limit->credit) - (int64_t)value;

@@ -131,7 +131,7 @@ void hf_name_cache_add(struct hf_name_cache *cache, const struct hf_names *names
     if (cache->used < HF_NAME_CACHE_ENTRIES) {
         hf_name_key_make(names, path->policy_gen, &key);
         struct hf_name_entry *entry = &cache->entries[cache->used];
-        entry->path = *path;
+        hf_path_copy(&entry->path, path);
         entry->bytes = key.bytes;
         memcpy(entry->text, key.text, key.bytes);
         hf_store_rel_u32(&entry->complete, 1); /* E21 release -> hf_name_match */

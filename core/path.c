@@ -23,10 +23,12 @@ static bool hf_path_amount(uint64_t amount)
 }
 
 /* False: a limit that cannot be. */
-static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *path, uint32_t layer,
-                               const struct hf_shm_row_policy *policy)
+static bool hf_path_add_limits(struct hf_path *path, uint32_t layer, const struct hf_shm_row_policy *policy)
 {
-    struct hf_shm_row *row = &seg->rows[path->rows[layer]];
+    uint64_t first = (uint64_t)path->rows[layer] * (sizeof(struct hf_shm_row) / sizeof(struct hf_u128));
+    if (first > UINT32_MAX - HF_SHM_WINDOWS * (HF_SHM_DIMS + 1U)) {
+        return false; /* 64 GiB of rows */
+    }
     for (uint32_t i = 0; i < HF_SHM_ROW_BUCKETS; i++) {
         uint32_t window = i / HF_SHM_DIMS;
         uint32_t dimension = i % HF_SHM_DIMS;
@@ -39,16 +41,14 @@ static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *pat
             return false;
         }
         struct hf_path_bucket *bucket = &path->buckets[path->buckets_cnt++];
-        bucket->word = &row->row_buckets[window][dimension];
-        bucket->credit =
-            layer == 1 && dimension == HF_DIM_COST ? &row->row_buckets[window][HF_SHM_CREDIT] : NULL;
         bucket->limit = limit;
-        bucket->bit = (uint8_t)(layer * HF_SHM_ROW_BUCKETS + i);
+        bucket->word_idx = (uint32_t)first + window * (HF_SHM_DIMS + 1U) + dimension;
+        bucket->has_credit = layer == 1 && dimension == HF_DIM_COST;
         bucket->layer = (uint8_t)layer;
         bucket->window = (uint8_t)window;
         bucket->dimension = (uint8_t)dimension;
-        path->dims_limited |= 1U << dimension;
-        path->mask |= 1ULL << bucket->bit;
+        path->mask |= 1ULL << (layer * HF_SHM_ROW_BUCKETS + i);
+        path->dims_limited = (uint8_t)(path->dims_limited | 1U << dimension);
     }
     return true;
 }
@@ -56,10 +56,9 @@ static bool hf_path_add_limits(const struct hf_segment *seg, struct hf_path *pat
 static void hf_path_clear(struct hf_path *path)
 {
     path->cap_micros = path->cap_tokens = HF_SHM_UNKNOWN;
-    path->cap_basis = path->on_expiry = path->on_overage = 0;
-    path->ttl_ms = path->retry_after_ms = 0;
+    path->cap_basis = 0;
+    path->ttl_ms = path->retry_after_ms = path->mask = 0;
     path->slot_flags = path->dims_limited = path->buckets_cnt = 0;
-    path->mask = 0;
     for (uint32_t layer = 0; layer < HF_SHM_LAYERS; layer++) {
         path->on_limit[layer] = 0;
         path->overdraft[layer] = 0;
@@ -83,22 +82,21 @@ static int hf_path_fill_rows(const struct hf_segment *seg, const struct hf_shm_p
             continue;
         }
         uint64_t overdraft = hf_load_rlx_u64(&row->rpl_overdraft_micros); /* relaxed: read once */
-        path->on_limit[layer] = row->rpl_on_limit;
+        path->on_limit[layer] = (uint8_t)row->rpl_on_limit;
         path->overdraft[layer] = overdraft == HF_SHM_UNKNOWN ? 0 : overdraft;
         if (layer == 1) {
             path->ttl_ms = row->rpl_ttl_ms;
             path->retry_after_ms = row->rpl_retry_after_ms;
-            path->on_expiry = row->rpl_on_expiry;
-            path->on_overage = row->rpl_on_overage;
+            path->slot_flags =
+                (uint16_t)((row->rpl_on_expiry & HF_SLOT_EXPIRY_MASK) |
+                           (row->rpl_on_overage == HF_ON_OVERAGE_FAIL ? HF_SLOT_OVERAGE_FAIL : 0));
         } else if (layer == 2 && path->retry_after_ms == 0) {
             path->retry_after_ms = row->rpl_retry_after_ms; /* its team is removed */
         }
-        if (!hf_path_amount(overdraft) || !hf_path_add_limits(seg, path, layer, row)) {
+        if (!hf_path_amount(overdraft) || !hf_path_add_limits(path, layer, row)) {
             return HF_ECORRUPT;
         }
     }
-    path->slot_flags = (path->on_expiry & HF_SLOT_EXPIRY_MASK) |
-                       (path->on_overage == HF_ON_OVERAGE_FAIL ? HF_SLOT_OVERAGE_FAIL : 0);
     return HF_OK;
 }
 
@@ -107,11 +105,11 @@ static int hf_path_set_cap(struct hf_path *path, const struct hf_shm_cap *cap)
     path->cap_name = cap->cap_name;
     path->cap_micros = cap->cap_micros;
     path->cap_tokens = cap->cap_tokens;
-    path->cap_basis = cap->cap_basis;
+    path->cap_basis = (uint8_t)cap->cap_basis;
     if (path->cap_basis == HF_BASIS_CAP) {
-        path->slot_flags |= HF_SLOT_BASIS_CAP |
-                            (path->cap_tokens != HF_SHM_UNKNOWN ? HF_SLOT_CAP_TOKENS : 0) |
-                            (path->cap_micros != HF_SHM_UNKNOWN ? HF_SLOT_CAP_COST : 0);
+        path->slot_flags = (uint16_t)(path->slot_flags | HF_SLOT_BASIS_CAP |
+                                      (path->cap_tokens != HF_SHM_UNKNOWN ? HF_SLOT_CAP_TOKENS : 0) |
+                                      (path->cap_micros != HF_SHM_UNKNOWN ? HF_SLOT_CAP_COST : 0));
     }
     return hf_path_amount(path->cap_micros) && hf_path_amount(path->cap_tokens) ? HF_OK : HF_ECORRUPT;
 }
@@ -204,12 +202,12 @@ int hf_path_resolve(const struct hf_segment *seg, const struct hf_names *names, 
 /* ---- view --------------------------------------------------------------------------------------------------- */
 
 /* Reads every bucket. False: one is ahead of now_ms; now_ms is the start of its window then. */
-static bool hf_view_buckets(const struct hf_path *path, struct hf_view *view)
+static bool hf_view_buckets(const struct hf_segment *seg, const struct hf_path *path, struct hf_view *view)
 {
     view->credits_any = 0;
     for (uint32_t i = 0; i < path->buckets_cnt; i++) {
         const struct hf_path_bucket *bucket = &path->buckets[i];
-        struct hf_u128 word = hf_commit_read_bucket(bucket->word); /* E12 */
+        struct hf_u128 word = hf_commit_read_bucket(hf_path_word(seg, bucket)); /* E12 */
         uint32_t window = view->windows[bucket->window];
         uint32_t seen = hf_bucket_window(word);
         if (__builtin_expect(seen > window, 0)) {
@@ -218,8 +216,8 @@ static bool hf_view_buckets(const struct hf_path *path, struct hf_view *view)
         }
         view->words[i] = word;
         view->values[i] = seen == window ? hf_bucket_value(word) : 0;
-        if (bucket->credit != NULL) {
-            struct hf_u128 credit = hf_commit_read_bucket(bucket->credit); /* E12 */
+        if (bucket->has_credit != 0) {
+            struct hf_u128 credit = hf_commit_read_bucket(hf_path_credit(seg, bucket)); /* E12 */
             uint64_t micros = hf_bucket_window(credit) == window ? hf_bucket_value(credit) : 0;
             view->credits[bucket->window] = micros;
             view->credits_any |= micros;
@@ -245,7 +243,7 @@ int hf_view_read(struct hf_segment *seg, const struct hf_path *path, struct hf_w
             return HF_ECORRUPT;
         }
         hf_window_ids_memo(memo, view->now_ms, view->windows);
-        if (hf_view_buckets(path, view)) {
+        if (hf_view_buckets(seg, path, view)) {
             return HF_OK;
         }
     }

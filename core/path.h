@@ -7,17 +7,21 @@
 #include "shm/layout.h"
 #include "shm/segment.h"
 
+#include <string.h>
+
 /* A limited bucket on the path, in the order of the checks. */
 struct hf_path_bucket {
-    struct hf_u128 *word;
-    struct hf_u128 *credit; /* NULL: this limit has none */
     uint64_t limit;
-    uint8_t bit;
-    uint8_t layer; /* 0 key, 1 team, 2 tenant */
+    uint32_t word_idx; /* of its word, in words from the first row: hf_path_word() */
+    uint8_t layer;     /* 0 key, 1 team, 2 tenant */
     uint8_t window;
     uint8_t dimension;
+    uint8_t has_credit; /* 1: its window has one, hf_path_credit() */
 };
+_Static_assert(sizeof(struct hf_path_bucket) == 16, "four in a line");
 
+/* First what each admission reads, one line; with two buckets it is two. A process may keep one for each of many tenants, most
+ * of them in no cache: so what is kept has room for its own buckets alone (hf_path_bytes). Copied by hf_path_copy(). */
 struct hf_path {
     uint32_t policy_gen;
     uint32_t tenant_idx;
@@ -25,19 +29,65 @@ struct hf_path {
     uint32_t cap_name;
     uint64_t cap_micros; /* HF_SHM_UNKNOWN: none */
     uint64_t cap_tokens;
-    uint32_t cap_basis; /* enum hf_basis */
-    uint32_t on_expiry;
-    uint32_t on_overage;
-    uint32_t on_limit[HF_SHM_LAYERS];
-    uint64_t overdraft[HF_SHM_LAYERS];
     uint64_t ttl_ms;
+    uint64_t mask;       /* of its buckets: bit layer * 15 + window * 3 + dimension */
+    uint16_t slot_flags; /* HF_SLOT_x: what a slot keeps of on_expiry, on_overage and the capability */
+    uint8_t cap_basis;   /* enum hf_basis */
+    uint8_t on_limit[HF_SHM_LAYERS];
+    uint8_t dims_limited; /* bit per dimension that some bucket limits */
+    uint8_t buckets_cnt;
+    uint64_t overdraft[HF_SHM_LAYERS];
     uint64_t retry_after_ms;
-    uint32_t slot_flags;   /* HF_SLOT_x: what a slot keeps of on_expiry, on_overage and the capability */
-    uint32_t dims_limited; /* bit per dimension that some bucket limits */
-    uint64_t mask;         /* of all buckets' bits */
-    uint32_t buckets_cnt;
     struct hf_path_bucket buckets[HF_SHM_PATH_BUCKETS];
 };
+_Static_assert(offsetof(struct hf_path, overdraft) == 64 && offsetof(struct hf_path, buckets) == 96,
+               "two lines with two buckets");
+
+/* How many bytes of a path mean something: what a copy needs. */
+static inline size_t hf_path_bytes(const struct hf_path *path)
+{
+    return offsetof(struct hf_path, buckets) + path->buckets_cnt * sizeof(struct hf_path_bucket);
+}
+static inline void hf_path_copy(struct hf_path *to, const struct hf_path *from)
+{
+    memcpy(to, from, hf_path_bytes(from));
+}
+
+static inline struct hf_u128 *hf_path_word(const struct hf_segment *seg, const struct hf_path_bucket *bucket)
+{
+    return (struct hf_u128 *)(void *)seg->rows + bucket->word_idx;
+}
+/* Of a bucket with has_credit. */
+static inline struct hf_u128 *hf_path_credit(const struct hf_segment *seg,
+                                             const struct hf_path_bucket *bucket)
+{
+    return hf_path_word(seg, bucket) + (HF_SHM_CREDIT - bucket->dimension);
+}
+
+/* Asks for the lines of path itself, of up to two buckets. */
+static inline void hf_path_prefetch(const struct hf_path *path)
+{
+    __builtin_prefetch(path);
+    __builtin_prefetch((const uint8_t *)path + 64);
+}
+
+/* Asks for all that an admission reads behind path, and for the limits that its settle reads: of a tenant in no cache, all of
+ * them on their way at once. policy: one looked up before, likely the one in force, or NULL. */
+static inline void hf_path_prefetch_behind(const struct hf_segment *seg, const struct hf_shm_policy *policy,
+                                           const struct hf_path *path)
+{
+    uint64_t rows_off = policy != NULL ? hf_load_rlx_u64(&policy->pol_rows_off) : 0; /* relaxed: a hint */
+    const uint8_t *limits = (const uint8_t *)policy + rows_off;
+
+    __builtin_prefetch(&seg->tenants[path->tenant_idx], 1);
+    for (uint32_t i = 0; i < path->buckets_cnt; i++) {
+        __builtin_prefetch(hf_path_word(seg, &path->buckets[i]), 1);
+        /* Within the limit of that word: a row's limits are 192 bytes for its 32 words, a window's are 24 for 4. */
+        __builtin_prefetch(limits + 4 + path->buckets[i].word_idx * 6UL);
+    }
+}
+_Static_assert(sizeof(struct hf_shm_row_policy) == 6 * (sizeof(struct hf_shm_row) / sizeof(struct hf_u128)),
+               "see above");
 
 struct hf_names;
 

@@ -140,7 +140,7 @@ static void hf_slot_fill_credits(struct hf_shm_slot *slot, const struct hf_slot_
     uint64_t credits[HF_SHM_WINDOWS] = {0};
     for (uint32_t i = 0; i < round->path->buckets_cnt; i++) {
         const struct hf_path_bucket *bucket = &round->path->buckets[i];
-        if (bucket->credit != NULL) {
+        if (bucket->has_credit != 0) {
             credits[bucket->window] = round->view->credits[bucket->window];
         }
     }
