@@ -64,11 +64,13 @@ static inline struct hf_u128 *hf_path_credit(const struct hf_segment *seg,
     return hf_path_word(seg, bucket) + (HF_SHM_CREDIT - bucket->dimension);
 }
 
-/* Asks for the lines of path itself, of up to two buckets. */
+/* Asks for the lines of path itself, of up to two buckets. NULL: for nothing. */
 static inline void hf_path_prefetch(const struct hf_path *path)
 {
-    __builtin_prefetch(path);
-    __builtin_prefetch((const uint8_t *)path + 64);
+    if (path != NULL) {
+        __builtin_prefetch(path);
+        __builtin_prefetch((const uint8_t *)path + 64);
+    }
 }
 
 /* Asks for all that an admission reads behind path, and for the limits that its settle reads: of a tenant in no cache, all of
@@ -76,14 +78,18 @@ static inline void hf_path_prefetch(const struct hf_path *path)
 static inline void hf_path_prefetch_behind(const struct hf_segment *seg, const struct hf_shm_policy *policy,
                                            const struct hf_path *path)
 {
-    uint64_t rows_off = policy != NULL ? hf_load_rlx_u64(&policy->pol_rows_off) : 0; /* relaxed: a hint */
-    const uint8_t *limits = (const uint8_t *)policy + rows_off;
+    const uint8_t *limits = NULL;
 
+    if (policy != NULL) {
+        limits = (const uint8_t *)policy + hf_load_rlx_u64(&policy->pol_rows_off); /* relaxed: a hint */
+    }
     __builtin_prefetch(&seg->tenants[path->tenant_idx], 1);
     for (uint32_t i = 0; i < path->buckets_cnt; i++) {
         __builtin_prefetch(hf_path_word(seg, &path->buckets[i]), 1);
-        /* Within the limit of that word: a row's limits are 192 bytes for its 32 words, a window's are 24 for 4. */
-        __builtin_prefetch(limits + 4 + path->buckets[i].word_idx * 6UL);
+        if (limits != NULL) {
+            /* Within the limit of that word: a row's limits are 192 bytes for its 32 words, a window's are 24 for 4. */
+            __builtin_prefetch(limits + 4 + path->buckets[i].word_idx * 6UL);
+        }
     }
 }
 _Static_assert(sizeof(struct hf_shm_row_policy) == 6 * (sizeof(struct hf_shm_row) / sizeof(struct hf_u128)),

@@ -93,7 +93,8 @@ static const struct {
     const char *name;
     const char *begins;
 } functions[] = {{"refuse_change", "FUNCTION holdfast.refuse_change()"},
-                 {"ensure_partition", "FUNCTION holdfast.ensure_partition(seq bigint"}};
+                 {"ensure_partition", "FUNCTION holdfast.ensure_partition(seq bigint"},
+                 {"index_ids", "FUNCTION holdfast.index_ids(child text"}};
 
 /* The body of a function as the newest schema file has it: between the $$ after its name. False: no file has one. */
 static bool body_of(const char *begins, const char **body, size_t *len)

@@ -59,7 +59,8 @@ void hf_roller_step(struct hf_roller *roller, struct hf_segment *seg, struct hf_
         failed(roller, mono_ms, &error, log);
         return;
     }
-    if (!hf_rollup_due(&tally->before, next_seq) || (!tally->full && tally->next_seq < next_seq)) {
+    /* Of what does not fit a rollup is due in any case: else all that comes would be read again later. */
+    if (!tally->full && (!hf_rollup_due(&tally->before, next_seq) || tally->next_seq < next_seq)) {
         return;
     }
     if (hf_rollup_write(store, tally, &made, &error) != HF_STORE_OK) {

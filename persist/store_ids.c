@@ -50,7 +50,8 @@ static void list_ids(struct hf_attempt *a)
             continue;
         }
         entry = entry_of(a, &row->id);
-        if (!entry->reserved && !(reservation && hf_optimistic(a))) {
+        /* What is put aside runs into no index. */
+        if (!entry->reserved && !(reservation && hf_optimistic(a) && !row->escaped)) {
             want(a, entry);
         }
         entry->reserved = entry->reserved || reservation;

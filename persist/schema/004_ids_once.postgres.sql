@@ -1,6 +1,11 @@
 -- The fence as an index in PostgreSQL: an id gets into a partition of receipts but once, conflicts apart. Run by `holdfast store init`,
 -- in one transaction, which reads every partition once; daemons wait meanwhile. persist/README.md explains it.
 
+-- Everything at once and first: a daemon that has looked ids up and waits for the first index would keep the old one from being
+-- dropped. In the order of ensure_partition.
+SELECT pg_advisory_xact_lock(hashtextextended('holdfast partitions', 0));
+LOCK TABLE holdfast.receipt IN ACCESS EXCLUSIVE MODE;
+
 -- Which reservations of a segment are conflicts: few, and costs the others nothing.
 CREATE INDEX receipt_conflict ON holdfast.receipt (segment_id, seq) WHERE conflict AND kind = 'reservation';
 

@@ -6,12 +6,15 @@
 #include "tests/support/verify_lab.h"
 
 #include <inttypes.h>
+#include <poll.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -154,6 +157,21 @@ static void an_id_twice_in_a_batch_is_seen_at_once(void **state)
     assert_true(rows[1].conflict);
     assert_int_equal(rows[2].reservation_seq, rows[1].seq);
     assert_true(reserve("twice", 2)); /* the first is in the partition: the index sees the third */
+    assert_sound();
+}
+
+/* What is put aside runs into no index, so its id is asked for. */
+static void an_id_again_in_a_row_put_aside(void **state)
+{
+    struct hf_receipt row;
+
+    (void)state;
+    cases_reservation(&row, "a");
+    row.ref.len = 2;
+    memcpy(row.ref.bytes, "r\001", 2);
+    assert_int_equal(commit(&row, 1), 1);
+    assert_int_equal(row.fate, HF_FATE_ASIDE);
+    assert_true(row.conflict);
     assert_sound();
 }
 
@@ -465,6 +483,40 @@ static void a_store_of_the_version_before(void **state)
     free(fresh);
 }
 
+/* Init beside a daemon of before, which has looked ids up and goes on to its rows: one waits for the other, and neither fails. */
+static void init_beside_a_batch_of_before(void **state)
+{
+    struct hf_store_error error = {""};
+    char why[512];
+    int status = 0;
+
+    (void)state;
+    back_to_version_3();
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        /* One transaction, which goes on when init waits for it. */
+        _exit(lab_try(&t.lab,
+                      "SELECT count(*) FROM receipt; DO $$ BEGIN WHILE NOT EXISTS (SELECT FROM pg_locks "
+                      "WHERE NOT granted) LOOP PERFORM pg_sleep(0.01); END LOOP; END $$; "
+                      "INSERT INTO receipt SELECT * FROM receipt WHERE false",
+                      why, sizeof(why))
+                  ? 0
+                  : 1);
+    }
+    while (
+        number("SELECT count(*) FROM pg_locks WHERE relation = 'holdfast.receipt'::regclass AND granted") ==
+        0) {
+        (void)poll(NULL, 0, 10);
+    }
+    assert_int_equal(hf_store_init(t.lab.url, NULL, &error), HF_STORE_OK);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    open_again();
+    assert_true(reserve("a", 2));
+}
+
 /* Ids that came twice in a store of before, unmarked, are no reason to refuse it: it is asked as before. */
 static void a_store_of_before_that_has_an_id_twice(void **state)
 {
@@ -508,6 +560,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         CASE(an_id_that_is_there_is_run_into),
         CASE(an_id_twice_in_a_batch_is_seen_at_once),
+        CASE(an_id_again_in_a_row_put_aside),
         CASE(after_one_in_vain_the_next_are_careful),
         CASE(after_a_reconnect_too),
         CASE(a_closing_by_id_alone_is_looked_up),
@@ -521,6 +574,7 @@ int main(void)
         CASE(a_refused_row_after_a_conflict),
         CASE(a_connection_lost_in_either_attempt),
         CASE(a_store_of_the_version_before),
+        CASE(init_beside_a_batch_of_before),
         CASE(a_store_of_before_that_has_an_id_twice),
         CASE(the_next_partition_has_its_index),
     };
