@@ -175,6 +175,38 @@ static void an_id_again_in_a_row_put_aside(void **state)
     assert_sound();
 }
 
+/* An id of another segment is another one, for the index and when it is asked for. */
+static void segments_have_ids_of_their_own(void **state)
+{
+    (void)state;
+    assert_int_equal(number("SELECT count(*) FROM receipt WHERE id = 'elsewhere' AND kind = 'reservation'"),
+                     1);
+    assert_false(reserve("elsewhere", 1));
+    assert_true(reserve("elsewhere", 2));
+    (void)lab_sql(&t.lab, "UPDATE receipt SET id = 'hidden' WHERE id = 'elsewhere' AND segment_id = "
+                          "(SELECT segment_id FROM segment WHERE name = 'gateway')");
+    assert_false(reserve("elsewhere", 1)); /* asked for: still careful */
+}
+
+/* What the attempt that was in vain had counted counts once. */
+static void the_second_attempt_counts_anew(void **state)
+{
+    struct hf_receipt rows[4];
+
+    (void)state;
+    cases_reservation(&rows[0], "twice");
+    cases_reservation(&rows[1], "twice");
+    cases_settlement(&rows[2], "nobody");
+    cases_reservation(&rows[3], "a");
+    assert_int_equal(commit(rows, 4), 2);
+    assert_int_equal(t.lab.chain.report.conflicts_cnt, 2);
+    assert_int_equal(t.lab.chain.report.orphans_cnt, 1);
+    assert_false(rows[0].conflict);
+    assert_true(rows[1].conflict);
+    assert_true(rows[3].conflict);
+    assert_sound();
+}
+
 /* Ids that come again rarely come alone: the next batches ask for all of theirs beforehand, then none does. */
 static void after_one_in_vain_the_next_are_careful(void **state)
 {
@@ -561,6 +593,8 @@ int main(void)
         CASE(an_id_that_is_there_is_run_into),
         CASE(an_id_twice_in_a_batch_is_seen_at_once),
         CASE(an_id_again_in_a_row_put_aside),
+        CASE(segments_have_ids_of_their_own),
+        CASE(the_second_attempt_counts_anew),
         CASE(after_one_in_vain_the_next_are_careful),
         CASE(after_a_reconnect_too),
         CASE(a_closing_by_id_alone_is_looked_up),
