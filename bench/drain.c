@@ -392,10 +392,13 @@ static void one_round(char **argv, const char *without, unsigned r, uint64_t row
         sqlite ? bare_sqlite(argv[1], argv[2], r, rows) : bare_postgres(argv[1], argv[2], r, rows);
 
     ratios->speed[r] = bare.seconds / ours.seconds;
-    ratios->server[r] = bare.server_cpu_s / ours.server_cpu_s;
-    (void)printf("  us of CPU a row: client %.2f, bare %.2f; server %.2f, bare %.2f\n",
-                 ours.client_cpu_s * each, bare.client_cpu_s * each, ours.server_cpu_s * each,
-                 bare.server_cpu_s * each);
+    ratios->server[r] = ours.server_cpu_s > 0 ? bare.server_cpu_s / ours.server_cpu_s : 0;
+    (void)printf("  us of CPU a row: client %.2f, bare %.2f", ours.client_cpu_s * each,
+                 bare.client_cpu_s * each);
+    if (ours.server_cpu_s > 0) {
+        (void)printf("; server %.2f, bare %.2f", ours.server_cpu_s * each, bare.server_cpu_s * each);
+    }
+    (void)printf("\n");
     (void)printf("round %u: holdfast %.0f receipts/s, bare %.0f rows/s, ratio %.2f\n", r,
                  (double)rows / ours.seconds, (double)rows / bare.seconds, ratios->speed[r]);
     if (without != NULL) {
@@ -421,8 +424,13 @@ int main(int argc, char **argv)
     for (unsigned r = 0; r < rounds; r++) {
         one_round(argv, without, r, rows, &ratios);
     }
+    double server = median(ratios.server, rounds);
+
     (void)printf("median ratio %.2f (goal 0.80)", median(ratios.speed, rounds));
-    (void)printf(", of the server's CPU %.2f\n", median(ratios.server, rounds));
+    if (server > 0) {
+        (void)printf(", of the server's CPU %.2f", server);
+    }
+    (void)printf("\n");
     if (without != NULL) {
         (void)printf("the index of ids is %.0f %% of the time of bare rows (median)\n",
                      100.0 * (1.0 - median(ratios.index, rounds)));
