@@ -15,7 +15,7 @@ struct hf_history {
 
 struct hf_history_done {
     uint64_t rollups;
-    uint64_t tail;   /* receipts since the last rollup */
+    uint64_t tail;       /* receipts since the last rollup */
     double commit_s;     /* spent in commits alone */
     double commit_cpu_s; /* of this thread, in commits alone */
 };
