@@ -336,7 +336,7 @@ static void hf_admit_op(const struct hf_admit *admit, const struct hf_decision *
     op->seq = seq;
     op->st_before = st;
     op->st_after = hf_st_make(seq, 0, HF_STATE_HELD, view->now_ms, hf_st_gen(st));
-    op->opens = op->foretold = true;
+    op->foretold = true;
     op->buckets_cnt = path->buckets_cnt;
     const struct hf_path_bucket *bucket = path->buckets;
     const struct hf_u128 *before = view->words;

@@ -26,7 +26,7 @@ static bool hf_path_amount(uint64_t amount)
 static bool hf_path_add_limits(struct hf_path *path, uint32_t layer, const struct hf_shm_row_policy *policy)
 {
     uint64_t first = (uint64_t)path->rows[layer] * (sizeof(struct hf_shm_row) / sizeof(struct hf_u128));
-    if (first > UINT32_MAX - HF_SHM_WINDOWS * (HF_SHM_DIMS + 1U)) {
+    if (first > UINT32_MAX - HF_SHM_WINDOWS * HF_SHM_WINDOW_WORDS) {
         return false; /* 64 GiB of rows */
     }
     for (uint32_t i = 0; i < HF_SHM_ROW_BUCKETS; i++) {
@@ -42,7 +42,7 @@ static bool hf_path_add_limits(struct hf_path *path, uint32_t layer, const struc
         }
         struct hf_path_bucket *bucket = &path->buckets[path->buckets_cnt++];
         bucket->limit = limit;
-        bucket->word_idx = (uint32_t)first + window * (HF_SHM_DIMS + 1U) + dimension;
+        bucket->word_idx = (uint32_t)first + HF_SHM_ROW_WORD(window, dimension);
         bucket->has_credit = layer == 1 && dimension == HF_DIM_COST;
         bucket->layer = (uint8_t)layer;
         bucket->window = (uint8_t)window;

@@ -263,18 +263,18 @@ static int hf_settle_op(const struct hf_close *close, const struct hf_settle *se
         hf_load_rlx_u64(&slot->slot_mask) & ((1ULL << HF_SHM_PATH_BUCKETS) - 1); /* relaxed: E13 */
     for (; mask != 0; mask &= mask - 1) {
         struct hf_commit_bit bit = hf_commit_bit((uint32_t)__builtin_ctzll(mask));
-        uint32_t row_idx = hf_load_rlx_u32(&slot->slot_rows[bit.layer]); /* relaxed: E13 */
-        struct hf_shm_row *row = hf_segment_row(seg, row_idx);
-        if (row == NULL) {
+        uint32_t row_idx;
+        struct hf_u128 *at = hf_commit_word(seg, slot, bit, &row_idx);
+        if (at == NULL) {
             continue;
         }
         uint32_t window =
             bit.window < 4 ? hf_load_rlx_u32(&slot->slot_windows[bit.window]) : 0; /* relaxed: E13 */
         struct hf_op_bucket *bucket = &op->buckets[n++];
-        struct hf_u128 before = hf_commit_read_bucket(&row->row_buckets[0][0] + bit.word_idx); /* E12 */
+        struct hf_u128 before = hf_commit_read_bucket(at); /* E12 */
         struct hf_u128 after = before;
         bool acts = hf_commit_after(before, seq, window, change[bit.dimension], false, &after);
-        bucket->word = &row->row_buckets[0][0] + bit.word_idx;
+        bucket->word = at;
         bucket->before = before;
         bucket->after = after;
         if (acts && change[bit.dimension] > 0 &&

@@ -71,6 +71,12 @@ static inline void hf_pg_put_bytes(struct hf_postgres *pg, const char *bytes, si
     memcpy(pg->buffer + pg->buffer_len, bytes, len);
     pg->buffer_len += len;
 }
+static inline void hf_pg_put_integer(struct hf_postgres *pg, int64_t value)
+{
+    hf_pg_put_be32(pg, 8);
+    hf_put_be64(pg->buffer + pg->buffer_len, (uint64_t)value);
+    pg->buffer_len += 8;
+}
 enum hf_store_status hf_pg_no_memory(struct hf_store_error *error);
 
 /* How a statement went. */
@@ -111,6 +117,19 @@ enum hf_store_status hf_pg_query(struct hf_store *store, const char *sql, const 
 /* Calls fn for each row of what was sent, row by row. */
 enum hf_store_status hf_pg_rows(struct hf_store *store, hf_columns_fn *fn, void *ctx,
                                 struct hf_store_error *error);
+
+/* Puts rows into pg->buffer, with hf_pg_copy_row() after each. */
+enum hf_pg_sent {
+    HF_PG_SENT,
+    HF_PG_LOST, /* the connection */
+    HF_PG_NOMEM
+};
+typedef enum hf_pg_sent hf_pg_rows_put_fn(void *ctx);
+/* Sends the buffer when it is full. False: the connection is lost. */
+bool hf_pg_copy_row(struct hf_store *store);
+/* A COPY ... FROM STDIN (FORMAT binary) of the rows that put makes. */
+struct hf_pg_outcome hf_pg_copy(struct hf_store *store, const char *sql, const char *doing,
+                                hf_pg_rows_put_fn *put, void *ctx, struct hf_store_error *error);
 
 enum hf_store_status hf_postgres_scan(struct hf_store *store, const char *sql, const char *types,
                                       hf_columns_fn *fn, void *ctx, struct hf_store_error *error);

@@ -6,40 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SQL_BYTES   8192
-#define CHUNK_BYTES 65536
-
-bool hf_pg_room(struct hf_postgres *pg, size_t bytes)
-{
-    size_t cap = pg->buffer_cap == 0 ? 2 * CHUNK_BYTES : pg->buffer_cap;
-    char *buffer;
-
-    while (cap - pg->buffer_len < bytes) {
-        cap *= 2;
-    }
-    if (cap == pg->buffer_cap) {
-        return true;
-    }
-    buffer = realloc(pg->buffer, cap);
-    if (buffer == NULL) {
-        return false;
-    }
-    pg->buffer = buffer;
-    pg->buffer_cap = cap;
-    return true;
-}
-
-static void put_integer(struct hf_postgres *pg, int64_t value)
-{
-    hf_pg_put_be32(pg, 8);
-    hf_put_be64(pg->buffer + pg->buffer_len, (uint64_t)value);
-    pg->buffer_len += 8;
-}
-
-enum hf_store_status hf_pg_no_memory(struct hf_store_error *error)
-{
-    return hf_store_fail(error, HF_STORE_NOMEM, "no memory for a batch");
-}
+#define SQL_BYTES 8192
 
 /* ---- COPY ----------------------------------------------------------------------------------------------------------- */
 
@@ -55,10 +22,10 @@ static void put_field(struct hf_postgres *pg, const struct hf_receipt *row, size
     }
     switch (hf_receipt_field(i)->type) {
     case HF_FIELD_NUMBER:
-        put_integer(pg, (int64_t)value.number);
+        hf_pg_put_integer(pg, (int64_t)value.number);
         break;
     case HF_FIELD_SIGNED:
-        put_integer(pg, value.integer);
+        hf_pg_put_integer(pg, value.integer);
         break;
     case HF_FIELD_FLAG:
     case HF_FIELD_TRI:
@@ -92,12 +59,12 @@ static bool put_row(struct hf_store *store, const struct hf_receipt *row, uint64
     }
     pg->buffer[pg->buffer_len++] = (char)(columns >> 8);
     pg->buffer[pg->buffer_len++] = (char)(columns & 0xff);
-    put_integer(pg, store->segment_id);
+    hf_pg_put_integer(pg, store->segment_id);
     for (size_t i = 0; i < fields; i++) {
         put_field(pg, row, i, scratch);
     }
     if (refusal != NULL) {
-        put_integer(pg, (int64_t)batch_number);
+        hf_pg_put_integer(pg, (int64_t)batch_number);
         hf_pg_put_bytes(pg, refusal, strlen(refusal));
     }
     return true;
@@ -114,21 +81,6 @@ static void copy_statement(char sql[SQL_BYTES], bool aside)
              aside ? ", batch_number, refusal" : "");
 }
 
-/* Sends the buffer. False: the connection is lost. */
-static bool send_buffer(struct hf_store *store)
-{
-    struct hf_postgres *pg = hf_postgres_of(store);
-    int sent;
-
-    while ((sent = PQputCopyData(pg->conn, pg->buffer, (int)pg->buffer_len)) == 0) {
-        if (!hf_pg_flush(store)) {
-            return false;
-        }
-    }
-    pg->buffer_len = 0;
-    return sent == 1;
-}
-
 struct insertion {
     struct hf_store *store;
     uint64_t batch_number;
@@ -137,99 +89,48 @@ struct insertion {
     struct hf_store_error *error;
 };
 
-enum sent {
-    SENT,
-    SENT_LOST,
-    SENT_NOMEM
-};
-
 /* A run of rows of an insertion. */
 struct run {
+    const struct insertion *in;
     size_t from;
     size_t cnt;
     const char *refusal; /* not NULL: into the table of conflicts */
 };
 
-static enum sent send_rows(const struct insertion *in, const struct run *run)
+static enum hf_pg_sent put_rows(void *ctx)
 {
-    static const char header[] =
-        "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0"; /* with the last \0 of the literal: 19 bytes */
-    struct hf_postgres *pg = hf_postgres_of(in->store);
+    const struct run *run = ctx;
+    const struct insertion *in = run->in;
 
-    pg->buffer_len = 0;
-    if (!hf_pg_room(pg, CHUNK_BYTES)) {
-        return SENT_NOMEM;
-    }
-    memcpy(pg->buffer, header, 19);
-    pg->buffer_len = 19;
     for (size_t i = run->from; i < run->from + run->cnt; i++) {
         struct hf_receipt *row = &in->rows->list[i];
 
         if (!hf_store_complete(in->rows, i + 1) || !put_row(in->store, row, in->batch_number, run->refusal)) {
-            return SENT_NOMEM;
+            return HF_PG_NOMEM;
         }
         row->fate = row->fate == HF_FATE_NONE ? HF_FATE_STORED : row->fate;
-        if (pg->buffer_len >= CHUNK_BYTES && !send_buffer(in->store)) {
-            return SENT_LOST;
+        if (!hf_pg_copy_row(in->store)) {
+            return HF_PG_LOST;
         }
     }
-    if (!hf_pg_room(pg, 2)) {
-        return SENT_NOMEM;
-    }
-    pg->buffer[pg->buffer_len++] = (char)0xff;
-    pg->buffer[pg->buffer_len++] = (char)0xff;
-    return send_buffer(in->store) ? SENT : SENT_LOST;
+    return HF_PG_SENT;
 }
 
 /* COPY of some rows. On a fault of the data outcome.row_fault, and the transaction waits for ROLLBACK TO. */
-static struct hf_pg_outcome copy_rows(const struct insertion *in, const struct run *run,
-                                      struct hf_store_error *error)
+static struct hf_pg_outcome copy_rows(struct run *run, struct hf_store_error *error)
 {
-    struct hf_store *store = in->store;
-    struct hf_postgres *pg = hf_postgres_of(store);
     char sql[SQL_BYTES];
-    struct hf_pg_outcome outcome;
-    enum sent sent;
-    PGresult *result;
 
     copy_statement(sql, run->refusal != NULL);
-    if (PQsendQuery(pg->conn, sql) == 0 || !hf_pg_flush(store)) {
-        return hf_pg_judge(store, NULL, "inserting receipts", error);
-    }
-    result = hf_pg_result(store);
-    outcome = hf_pg_judge(store, result, "inserting receipts", error);
-    PQclear(result);
-    if (outcome.status != HF_STORE_OK) {
-        hf_pg_drain(store);
-        return outcome;
-    }
-    sent = send_rows(in, run);
-    while (sent != SENT_LOST) {
-        int ended = PQputCopyEnd(pg->conn, sent == SENT_NOMEM ? "no memory" : NULL);
-
-        if (ended == 1 && hf_pg_flush(store)) {
-            break;
-        }
-        if (ended != 0 || !hf_pg_flush(store)) {
-            sent = SENT_LOST;
-        }
-    }
-    result = sent == SENT_LOST ? NULL : hf_pg_result(store);
-    outcome = hf_pg_judge(store, result, "inserting receipts", error);
-    PQclear(result);
-    hf_pg_drain(store);
-    if (sent == SENT_NOMEM) {
-        outcome = (struct hf_pg_outcome){.status = hf_pg_no_memory(error)};
-    }
-    return outcome;
+    return hf_pg_copy(run->in->store, sql, "inserting receipts", put_rows, run, error);
 }
 
 /* ---- refused rows --------------------------------------------------------------------------------------------------- */
 
 static enum hf_store_status put_aside(const struct insertion *in, size_t i, const char *refusal)
 {
-    const struct run run = {.from = i, .cnt = 1, .refusal = refusal};
-    struct hf_pg_outcome outcome = copy_rows(in, &run, in->error);
+    struct run run = {.in = in, .from = i, .cnt = 1, .refusal = refusal};
+    struct hf_pg_outcome outcome = copy_rows(&run, in->error);
 
     if (outcome.status != HF_STORE_OK) {
         return outcome.status;
@@ -246,7 +147,7 @@ static enum hf_store_status put_aside(const struct insertion *in, size_t i, cons
 /* NOLINTNEXTLINE(misc-no-recursion): bounded as said */
 static enum hf_store_status insert_some(const struct insertion *in, size_t from, size_t cnt)
 {
-    const struct run run = {.from = from, .cnt = cnt};
+    struct run run = {.in = in, .from = from, .cnt = cnt};
     struct hf_store_error refusal = {""};
     enum hf_store_status status = hf_pg_command(in->store, "SAVEPOINT rows", "a savepoint", in->error);
     struct hf_pg_outcome outcome;
@@ -254,7 +155,7 @@ static enum hf_store_status insert_some(const struct insertion *in, size_t from,
     if (status != HF_STORE_OK) {
         return status;
     }
-    outcome = copy_rows(in, &run, &refusal);
+    outcome = copy_rows(&run, &refusal);
     if (outcome.status == HF_STORE_OK) {
         return hf_pg_command(in->store, "RELEASE SAVEPOINT rows", "a savepoint", in->error);
     }
@@ -278,8 +179,8 @@ static enum hf_store_status insert_some(const struct insertion *in, size_t from,
 /* Inserts rows all or none. That the data was refused is said in rows->refused: the transaction is of no use then. */
 static enum hf_store_status insert_all(const struct insertion *in, size_t from, size_t cnt)
 {
-    const struct run run = {.from = from, .cnt = cnt};
-    struct hf_pg_outcome outcome = copy_rows(in, &run, in->error);
+    struct run run = {.in = in, .from = from, .cnt = cnt};
+    struct hf_pg_outcome outcome = copy_rows(&run, in->error);
 
     in->rows->refused = outcome.row_fault && in->store->ops->connected(in->store);
     return outcome.status;

@@ -11,9 +11,9 @@
 
 #include "persist/store.h"
 
-/* A rollup is due when so many receipts came since the last one, and four times as many as it has parts. */
+/* A rollup is due when so many receipts came since the last one, and four times as many as it has parts; or no more fit into one. */
 #define HF_ROLLUP_ROWS 65536U
-/* One rollup covers no more, so that no statement takes long: a store without rollups gets several. */
+/* One rollup covers no more, which bounds what is kept of them in memory: a store without rollups gets several. */
 #define HF_ROLLUP_ROWS_MAX 262144U
 
 struct hf_rollup {

@@ -19,6 +19,17 @@ enum hf_store_status hf_rollup_of(struct hf_store *store, int64_t segment_id, in
     "r.number, r.epoch, r.first_seq, r.next_seq, r.end_ms, r.batch_number, r.parts_cnt, r.batch_digest, r.before, r.digest"
 enum hf_store_status hf_rollup_read(void *ctx, const struct hf_column *columns, unsigned cnt);
 
+/* The columns of its tables, in the order in which they are written and compared. */
+/* clang-format off */
+#define HF_ROLLUP_SUM_COLUMNS \
+    "segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt, held_invocations,"      \
+    "    held_tokens_high, held_tokens_low, held_cost_high, held_cost_low, charged_invocations,"                   \
+    "    charged_tokens_high, charged_tokens_low, charged_cost_high, charged_cost_low "
+#define HF_ROLLUP_METER_COLUMNS \
+    "segment_id, number, tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros "
+#define HF_ROLLUP_OPEN_COLUMNS "segment_id, number, reservation_seq "
+/* clang-format on */
+
 struct hf_tally;
 
 /* Writes the next rollup from a tally that is not empty, in one transaction. RETRY also when the store has no longer what the tally

@@ -8,11 +8,6 @@
 #define HF_PERSIST_ROLLUP_SQL_H
 
 /* clang-format off */
-#define HF_ROLLUP_SUM_COLUMNS \
-    "segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt, held_invocations,"      \
-    "    held_tokens_high, held_tokens_low, held_cost_high, held_cost_low, charged_invocations,"                   \
-    "    charged_tokens_high, charged_tokens_low, charged_cost_high, charged_cost_low "
-
 /* The sums of the rollup that listed each window last, and what is new; what the low halves have too much goes up. */
 #define HF_ROLLUP_SUMS \
     "SELECT segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt, held_invocations," \
@@ -48,9 +43,6 @@
     "        WHERE r.segment_id = $1 AND w.number = $2 AND r.seq >= $3 AND r.seq < $4) AS part " \
     "    GROUP BY segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask) AS added"
 
-#define HF_ROLLUP_METER_COLUMNS \
-    "segment_id, number, tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros "
-
 #define HF_ROLLUP_METERS \
     "SELECT $1, $2, tenant, capability, model, CAST(sum(requests) AS bigint), CAST(sum(failures) AS bigint)," \
     "    CAST(sum(degraded) AS bigint), CAST(sum(reserved_micros) AS bigint), CAST(sum(settled_micros) AS bigint) " \
@@ -60,8 +52,6 @@
     "    SELECT tenant, capability, model, requests, failures, degraded, reserved_micros, settled_micros" \
     "    FROM rollup_meter WHERE segment_id = $1 AND number = $5) AS part " \
     "GROUP BY tenant, capability, model"
-
-#define HF_ROLLUP_OPEN_COLUMNS "segment_id, number, reservation_seq "
 
 /* What is open: its rows hold one invocation in sum. */
 #define HF_ROLLUP_OPEN \

@@ -231,15 +231,11 @@ static bool sum_row(void *ctx, size_t i, struct hf_param *params)
 
 static enum hf_store_status write_sums(struct writing *w)
 {
-    const struct hf_store_part part = {
-        .table = "rollup_sum",
-        .columns =
-            "segment_id, number, window_kind, start_ms, tenant, team, key, bucket_mask, rows_cnt, "
-            "held_invocations, held_tokens_high, held_tokens_low, held_cost_high, held_cost_low, "
-            "charged_invocations, charged_tokens_high, charged_tokens_low, charged_cost_high, charged_cost_low",
-        .columns_cnt = SUM_COLUMNS,
-        .row = sum_row,
-        .ctx = w};
+    const struct hf_store_part part = {.table = "rollup_sum",
+                                       .columns = HF_ROLLUP_SUM_COLUMNS,
+                                       .columns_cnt = SUM_COLUMNS,
+                                       .row = sum_row,
+                                       .ctx = w};
     enum hf_store_status status = HF_STORE_OK;
 
     w->sums.values_cnt = HF_TALLY_SUM_VALUES;
@@ -311,14 +307,11 @@ static bool meter_row(void *ctx, size_t i, struct hf_param *params)
 
 static enum hf_store_status write_meters(struct writing *w)
 {
-    const struct hf_store_part part = {
-        .table = "rollup_meter",
-        .columns =
-            "segment_id, number, tenant, capability, model, requests, failures, degraded, reserved_micros, "
-            "settled_micros",
-        .columns_cnt = 10,
-        .row = meter_row,
-        .ctx = w};
+    const struct hf_store_part part = {.table = "rollup_meter",
+                                       .columns = HF_ROLLUP_METER_COLUMNS,
+                                       .columns_cnt = 10,
+                                       .row = meter_row,
+                                       .ctx = w};
     struct hf_param params[2] = {hf_param_integer(w->store->segment_id),
                                  hf_param_integer((int64_t)w->tally->before.number)};
 
@@ -365,7 +358,7 @@ static bool open_row(void *ctx, size_t i, struct hf_param *params)
 static enum hf_store_status write_open(struct writing *w)
 {
     const struct hf_store_part part = {.table = "rollup_open",
-                                       .columns = "segment_id, number, reservation_seq",
+                                       .columns = HF_ROLLUP_OPEN_COLUMNS,
                                        .columns_cnt = 3,
                                        .row = open_row,
                                        .ctx = w};

@@ -16,7 +16,7 @@ bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word
 #define HF_BIT(n)                                                                            \
     {                                                                                        \
         (n) / HF_SHM_ROW_BUCKETS, (n) % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS, (n) % HF_SHM_DIMS, \
-            (n) % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS *(HF_SHM_DIMS + 1U) + (n) % HF_SHM_DIMS   \
+            HF_SHM_ROW_WORD((n) % HF_SHM_ROW_BUCKETS / HF_SHM_DIMS, (n) % HF_SHM_DIMS)       \
     }
 #define HF_BITS5(n) HF_BIT(n), HF_BIT((n) + 1), HF_BIT((n) + 2), HF_BIT((n) + 3), HF_BIT((n) + 4)
 
@@ -216,10 +216,10 @@ static void hf_commit_describe_buckets(const struct hf_segment *seg, const struc
     uint32_t n = 0;
     for (; mask != 0; mask &= mask - 1) {
         struct hf_commit_bit bit = hf_commit_bits[__builtin_ctzll(mask)];
-        struct hf_shm_row *row =
-            hf_segment_row(seg, hf_load_rlx_u32(&slot->slot_rows[bit.layer])); /* relaxed: E11 */
-        if (row != NULL) {
-            op->buckets[n].word = &row->row_buckets[0][0] + bit.word_idx;
+        uint32_t row_idx;
+        struct hf_u128 *at = hf_commit_word(seg, slot, bit, &row_idx);
+        if (at != NULL) {
+            op->buckets[n].word = at;
             op->buckets[n].window = bit.window;
             op->buckets[n].dimension = bit.dimension;
             n++;

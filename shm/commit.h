@@ -19,9 +19,11 @@
 /* One bucket of an operation: where it is, and what the operation does to it. */
 struct hf_op_bucket {
     struct hf_u128 *word;
-    struct hf_u128 before; /* foretold operations alone: as read under the W before, and what it becomes; */
-    struct hf_u128 after;  /* the same where the operation leaves it alone */
-    uint8_t window;        /* kind. Both of these: not in foretold operations */
+    /* Foretold operations alone: as read under the W before, and what it becomes; the same where it is left alone. */
+    struct hf_u128 before;
+    struct hf_u128 after;
+    /* All others. */
+    uint8_t window; /* kind */
     uint8_t dimension;
 };
 
@@ -33,8 +35,9 @@ struct hf_op {
     struct hf_u128 st_before; /* slot state it starts from */
     struct hf_u128 st_after;
     uint32_t buckets_cnt;
-    bool opens;    /* reserve: the first of a newer window starts it */
     bool foretold; /* its owner has read the buckets under the W before it: before and after stand in each */
+    /* What follows, up to the buckets, is not set in foretold operations. */
+    bool opens; /* reserve: the first of a newer window starts it */
     uint32_t windows[HF_SHM_WINDOWS];
     int64_t change[HF_SHM_DIMS];
     uint32_t credit_row;                              /* credit alone: the team's row */
@@ -190,5 +193,14 @@ struct hf_commit_bit {
     uint8_t word_idx; /* the word of it, from the first of its row */
 };
 struct hf_commit_bit hf_commit_bit(uint32_t bit);
+
+/* The word of a bit of slot's mask, and its row; NULL: that row cannot be. */
+static inline struct hf_u128 *hf_commit_word(const struct hf_segment *seg, const struct hf_shm_slot *slot,
+                                             struct hf_commit_bit bit, uint32_t *row_idx)
+{
+    *row_idx = hf_load_rlx_u32(&slot->slot_rows[bit.layer]); /* relaxed: E11, E13 */
+    struct hf_shm_row *row = hf_segment_row(seg, *row_idx);
+    return row == NULL ? NULL : &row->row_buckets[0][0] + bit.word_idx;
+}
 
 #endif

@@ -239,10 +239,13 @@ _Static_assert(sizeof(struct hf_shm_tenant) == 128, "two lines: the prefetcher c
 /* One layer of a policy (tenant, team or key): its buckets. A bucket's number follows from window and
  * dimension. 512 bytes, so that the buckets of two rows never share a pair of lines; what a window has (a bucket for each
  * dimension, then at [HF_SHM_CREDIT] its credit, of teams alone) is one line. */
-#define HF_SHM_CREDIT HF_SHM_DIMS
+#define HF_SHM_CREDIT       HF_SHM_DIMS
+#define HF_SHM_WINDOW_WORDS (HF_SHM_DIMS + 1U)
+/* The number of a word in its row; at: a dimension, or HF_SHM_CREDIT. */
+#define HF_SHM_ROW_WORD(window, at) ((window)*HF_SHM_WINDOW_WORDS + (at))
 struct hf_shm_row {
-    struct hf_u128 row_buckets[HF_SHM_WINDOWS][HF_SHM_DIMS + 1U]; /* Writer: any, through W */
-    uint64_t row_granted[HF_SHM_ROW_BUCKETS];                     /* room for grants; 0 */
+    struct hf_u128 row_buckets[HF_SHM_WINDOWS][HF_SHM_WINDOW_WORDS]; /* Writer: any, through W */
+    uint64_t row_granted[HF_SHM_ROW_BUCKETS];                        /* room for grants; 0 */
     uint32_t row_tenant; /* index of its tenant. Writer: creator, as for the rest */
     uint32_t row_parent; /* row of the layer above, HF_SHM_NONE for a tenant */
     uint32_t row_name;

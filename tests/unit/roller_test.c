@@ -154,6 +154,23 @@ static void small_steps_after_a_restart(void **state)
     assert_int_equal(report.rollups_cnt, 1);
 }
 
+/* When no more fits, what there is becomes a rollup, long before one is due: else all that comes would be read again later. */
+static void a_full_tally_is_written(void **state)
+{
+    (void)state;
+    step(1);
+    commit(20);
+    hf_tally_batch(&t.roller.tally, &t.chain.batch, t.rows);
+    step(1);
+    assert_int_equal(newest().number, 0);
+    t.roller.tally.full = true;
+    step(1);
+    assert_int_equal(newest().number, 1);
+    assert_int_equal(newest().next_seq, t.chain.next_seq);
+    assert_false(t.roller.tally.full);
+    assert_int_equal(t.warnings, 0);
+}
+
 /* Receipts whose sums nothing can hold: it says so, leaves receipts alone, and comes again ten seconds later. */
 static void a_failure_is_said_and_tried_again(void **state)
 {
@@ -178,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(small_steps_after_a_restart, open_all, close_all),
+        cmocka_unit_test_setup_teardown(a_full_tally_is_written, open_all, close_all),
         cmocka_unit_test_setup_teardown(a_failure_is_said_and_tried_again, open_all, close_all),
     };
 
