@@ -1,4 +1,4 @@
-/* The daemon: persist/drain.c, persist/batch.c, persist/retire.c, the reaping of core/reap.c, hf_chunk_return of shm/chunk.c. It
+/* The daemon: persist/drain*.c, persist/batch.c, persist/retire.c, the reaping of core/reap.c, hf_chunk_return of shm/chunk.c. It
  * looks at slots in any order, as often as there is something to do; killed, the next one takes its place. */
 
 #define RET_SURVIVOR 1 /* somebody's next operation on the tenant */
