@@ -169,8 +169,9 @@ struct hf_world *hf_world_make(const struct hf_world_plan *plan, char *error, si
     if (rc == HF_OK) {
         world->accounts_bytes = world->map.rows_cnt * sizeof(*world->accounts);
         world->accounts = shared(world->accounts_bytes);
+        world->word_seqs = calloc(world->map.tenants_cnt, sizeof(*world->word_seqs));
     }
-    if (world->accounts == NULL) {
+    if (world->accounts == NULL || world->word_seqs == NULL) {
         (void)snprintf(error, error_bytes, "%s", rc != HF_OK ? err.text : "out of memory");
         hf_world_free(world);
         return NULL;
@@ -186,6 +187,7 @@ void hf_world_free(struct hf_world *world)
     if (world->accounts != NULL) {
         (void)munmap(world->accounts, world->accounts_bytes);
     }
+    free(world->word_seqs);
     if (world->map.base != NULL) {
         hf_segment_detach(&world->map);
     }

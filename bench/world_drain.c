@@ -73,7 +73,8 @@ static bool drain_slot(struct hf_world *world, uint32_t slot_idx)
     if (hf_st_state(st) != HF_STATE_SETTLED && hf_st_state(st) != HF_STATE_RELEASED) {
         return false; /* still open: its closing marks it again */
     }
-    if (hf_commit_detach(seg, slot->slot_tenant, slot_idx) != HF_OK ||
+    if (hf_commit_detach(seg, slot->slot_tenant, slot_idx, st, &world->word_seqs[slot->slot_tenant]) !=
+            HF_OK ||
         !hf_index_remove(seg, slot->slot_id_hash, slot_idx)) {
         return false; /* the oracle tells */
     }

@@ -17,6 +17,7 @@ struct hf_world {
     struct hf_segment map;
     struct hf_world_account *accounts; /* one a row; writer: who drains */
     size_t accounts_bytes;
+    uint64_t *word_seqs; /* one a tenant, of hf_commit_detach(): not shared, each process has its own */
     /* Lines of their own: written while others work. */
     struct {
         uint64_t cnt;

@@ -28,6 +28,7 @@ bool hf_closed_open(struct hf_closed *closed, struct hf_segment *seg, uint64_t d
         cap *= 2;
     }
     closed->used = calloc(seg->slots_cnt / 64 + 1, sizeof(uint64_t));
+    closed->word_seqs = calloc(seg->tenants_cnt, sizeof(uint64_t));
     for (int i = 0; i < 2; i++) {
         struct hf_closed_queue *queue = &closed->queues[i];
 
@@ -35,7 +36,8 @@ bool hf_closed_open(struct hf_closed *closed, struct hf_segment *seg, uint64_t d
         queue->horizon_ms = i == REPLAY ? seg->replay_horizon_ms : seg->late_horizon_ms;
         queue->ring = calloc(cap, sizeof(*queue->ring));
         queue->inside = calloc(seg->slots_cnt / 64 + 1, sizeof(uint64_t));
-        if (queue->ring == NULL || queue->inside == NULL || closed->used == NULL) {
+        if (queue->ring == NULL || queue->inside == NULL || closed->used == NULL ||
+            closed->word_seqs == NULL) {
             hf_closed_close(closed);
             return false;
         }
@@ -50,6 +52,7 @@ void hf_closed_close(struct hf_closed *closed)
         free(closed->queues[i].inside);
     }
     free(closed->used);
+    free(closed->word_seqs);
     *closed = (struct hf_closed){0};
 }
 
@@ -123,7 +126,7 @@ void hf_closed_sort(struct hf_closed *closed)
 
 bool hf_closed_free(struct hf_closed *closed, uint32_t slot_idx, struct hf_u128 st)
 {
-    if (hf_retire_slot(closed->seg, closed->daemon_ref, slot_idx, st) != HF_OK) {
+    if (hf_retire_slot(closed->seg, closed->daemon_ref, slot_idx, st, closed->word_seqs) != HF_OK) {
         return false;
     }
     hf_closed_seen(closed, slot_idx, hf_st_make(0, 0, HF_STATE_FREE, 0, 0));

@@ -40,7 +40,8 @@ static void unlink_slot(struct hf_segment *seg, const struct hf_shm_slot *slot, 
     }
 }
 
-int hf_retire_slot(struct hf_segment *seg, uint64_t daemon_ref, uint32_t slot_idx, struct hf_u128 st)
+int hf_retire_slot(struct hf_segment *seg, uint64_t daemon_ref, uint32_t slot_idx, struct hf_u128 st,
+                   uint64_t *word_seqs)
 {
     struct hf_shm_slot *slot = hf_segment_slot(seg, slot_idx);
     struct hf_u128 gone = hf_st_make(0, 0, HF_STATE_ABANDONED, 0, hf_st_gen(st));
@@ -53,7 +54,8 @@ int hf_retire_slot(struct hf_segment *seg, uint64_t daemon_ref, uint32_t slot_id
 
     /* Abandoned while it was being filled, its tenant may be anything: no W ever named it in this life. */
     if (tenant < seg->tenants_cnt) {
-        int rc = hf_commit_detach(seg, tenant, slot_idx);
+        uint64_t never = 0;
+        int rc = hf_commit_detach(seg, tenant, slot_idx, st, word_seqs == NULL ? &never : &word_seqs[tenant]);
 
         if (rc != HF_OK) {
             unclaim(slot); /* E17 */

@@ -353,14 +353,29 @@ bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 w
     return true;
 }
 
-int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx)
+/* W was seen at an operation after the one that closed the slot for good: it names this life of it no more. That closing was applied
+ * before W went on, none after it starts from there, and W never goes back, so a look of some time ago does as well as one now.
+ * E10 acquire (hf_commit_ready, when seen was read): what the caller does next comes after W's going on. Whoever then finds the slot
+ * FREE (E6) begins its next life (E16); a helper of the old one that has copied a field of the next finds at E11 a W as new as seen.
+ * Sequence 0 says nothing: a repair that finds a state ahead of W forgets its sequence, and W may name that slot still. */
+static bool hf_commit_is_past(struct hf_u128 st, uint64_t seen)
 {
+    return hf_commit_is_terminal(hf_st_state(st)) && hf_st_seq(st) != 0 && hf_st_seq(st) < seen;
+}
+
+int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx, struct hf_u128 st,
+                     uint64_t *seen)
+{
+    if (hf_commit_is_past(st, *seen)) {
+        return HF_OK;
+    }
     for (uint32_t round = 0; round < HF_COMMIT_READY_TRIES; round++) {
         struct hf_u128 word;
         int rc = hf_commit_ready(seg, tenant_idx, &word);
         if (rc != HF_OK) {
             return rc;
         }
+        *seen = hf_word_seq(word);
         if (hf_word_kind(word) == HF_KIND_NONE || hf_word_slot(word) != slot_idx) {
             return HF_OK;
         }

@@ -126,8 +126,20 @@ bool hf_commit_unchanged(const struct hf_shm_tenant *tenant, struct hf_u128 word
 bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 word, const struct hf_op *op,
                    uint64_t time_ms);
 
-/* Daemon: makes W of the tenant name this slot no more. HF_OK, HF_EBUSY, HF_ECORRUPT. */
-int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx);
+/* Closed for good: no kind of operation starts from this state, so none after the one that led to it names this life of the slot.
+ * (What is expired or retained can still be settled late.) */
+static inline bool hf_commit_is_terminal(enum hf_state state)
+{
+    return state == HF_STATE_SETTLED || state == HF_STATE_RELEASED || state == HF_STATE_LATE ||
+           state == HF_STATE_DISPUTED || state == HF_STATE_CREDIT;
+}
+
+/* Daemon: makes W of the tenant name this slot, whose state is st, no more. Where it is known not to, W is not read: its line stays
+ * with those who work on the tenant. *seen: the sequence of this tenant's W as the caller read it last, 0 at first; of one thread alone,
+ * and of one segment as long as it is attached (while a segment stands, the sequence of a W never falls, and who makes or repairs it
+ * is alone in it). HF_OK, HF_EBUSY, HF_ECORRUPT. */
+int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx, struct hf_u128 st,
+                     uint64_t *seen);
 
 /* v + change, kept in the range of amounts. Callers have checked the range before W was moved, so the
  * clamps act only on a damaged segment: they keep damage from spreading into the other fields. */

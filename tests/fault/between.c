@@ -106,14 +106,34 @@ static void forget_and_refill(struct world *world)
     world_refill(world, world->slot_idx, "b", "z");
 }
 
+/* The same after others have worked on the tenant, and the daemon knows it: it frees the slot without a look at W. */
+static void forget_unseen_and_refill(struct world *world)
+{
+    const struct hf_shm_tenant *tenant = &world->quota.seg->tenants[0];
+    struct holdfast_answer ignored;
+    struct holdfast_closing gone;
+
+    ready_all(world);
+    assert_int_equal(hf_test_reserve(world->other, "d", "u", NULL, 1, 1, &ignored), HOLDFAST_OK);
+    assert_int_equal(holdfast_release(world->other, "d", 0, &gone), HOLDFAST_OK);
+    assert_true(world_forget(world, (uint32_t)(ignored.hold >> 20) - 1U));
+    assert_true(hf_st_seq(slot_of(world)->slot_st) < world->word_seqs[0]);
+    struct hf_u128 word = tenant->ten_word;
+    assert_true(world_forget(world, world->slot_idx));
+    assert_true(hf_word_seq(tenant->ten_word) == hf_word_seq(word));
+    world_refill(world, world->slot_idx, "b", "z");
+}
+
 /* The operation that is helped is finished by another one, its slot freed and filled again on another tenant. */
 static void a_helper_meets_the_next_life(void **state)
 {
+    const struct between unseen = {die_in_release, help, forget_unseen_and_refill, check_next_life};
     const struct between release = {die_in_release, help, forget_and_refill, check_next_life};
     const struct between dispatch = {die_in_dispatch, help, ready_all, check_sums};
 
     (void)state;
     (void)world_between(&release);
+    (void)world_between(&unseen);
     (void)world_between(&dispatch);
 }
 

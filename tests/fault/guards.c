@@ -127,7 +127,8 @@ static void detach_finishes_first(void **state)
     (void)state;
     (void)world_die_after_word(&world, world.slot_idx, HF_KIND_RELEASE);
     uint64_t seq = hf_word_seq(seg->tenants[0].ten_word);
-    assert_int_equal(hf_commit_detach(seg, 0, world.slot_idx), HF_OK);
+    uint64_t seen = 0;
+    assert_int_equal(hf_commit_detach(seg, 0, world.slot_idx, slot_a()->slot_st, &seen), HF_OK);
     assert_int_equal(state_a(), HF_STATE_RELEASED);
     assert_int_equal(hf_test_mismatches(&world.quota), 0);
     assert_true(hf_word_seq(seg->tenants[0].ten_word) > seq);
@@ -154,6 +155,67 @@ static void a_free_slot_is_named_by_nobody(void **state)
     assert_int_equal(hf_test_slot(&world.quota, "b"), world.slot_idx);
 }
 
+/* `d` comes and goes on the tenant of `a`. Its slot, closed. */
+static uint32_t d_comes_and_goes(void)
+{
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+
+    assert_int_equal(hf_test_reserve(world.other, "d", "u", NULL, 5, 50, &answer), HOLDFAST_OK);
+    assert_int_equal(holdfast_release(world.other, "d", 0, &closing), HOLDFAST_OK);
+    return (uint32_t)(answer.hold >> 20) - 1U;
+}
+
+/* Freeing `a`, the daemon sees W at the very operation that closed `d`: that W names `d` still. */
+static void what_the_word_was_seen_at_is_not_past(void **state)
+{
+    struct hf_segment *seg = world.quota.seg;
+
+    (void)state;
+    release_a();
+    uint32_t slot_d = d_comes_and_goes();
+    assert_true(world_forget(&world, world.slot_idx));
+    assert_true(world.word_seqs[0] == hf_st_seq(seg->slots[slot_d].slot_st));
+    assert_int_equal(hf_word_slot(seg->tenants[0].ten_word), slot_d);
+    assert_true(world_forget(&world, slot_d));
+    assert_int_equal(hf_word_kind(seg->tenants[0].ten_word), HF_KIND_NONE);
+}
+
+/* W was seen beyond the expiry. Whoever settles late afterwards is killed behind W: freed, the slot would owe it for ever. */
+static void what_can_be_settled_late_is_never_past(void **state)
+{
+    struct hf_segment *seg = world.quota.seg;
+
+    (void)state;
+    (void)hf_clock_inject(seg, HF_TEST_NOW_MS + 2000);
+    assert_int_equal(hf_reap_slot(seg, world.slot_idx), HOLDFAST_CLOSED_EXPIRED);
+    assert_true(world_forget(&world, d_comes_and_goes()));
+    assert_true(hf_st_seq(slot_a()->slot_st) < world.word_seqs[0]);
+    slot_a()->slot_claim = world.gone_ref;
+    slot_a()->slot_actual_tokens = 3;
+    slot_a()->slot_actual_cost = 40;
+    (void)world_die_after_word(&world, world.slot_idx, HF_KIND_LATE);
+    assert_false(world_forget(&world, world.slot_idx));
+    assert_int_equal(state_a(), HF_STATE_LATE);
+    assert_int_equal(hf_test_mismatches(&world.quota), 0);
+}
+
+/* A repair forgets the sequence of a state that was ahead of W: nothing says then that W has gone on. */
+static void what_has_no_sequence_is_never_past(void **state)
+{
+    struct hf_segment *seg = world.quota.seg;
+
+    (void)state;
+    assert_true(world_forget(&world, d_comes_and_goes()));
+    assert_true(world.word_seqs[0] > 0);
+    release_a();
+    struct hf_u128 st = slot_a()->slot_st;
+    slot_a()->slot_st = hf_st_make(0, hf_st_ordinal(st), hf_st_state(st), hf_st_time_ms(st), hf_st_gen(st));
+    assert_int_equal(hf_word_slot(seg->tenants[0].ten_word), world.slot_idx);
+    assert_true(world_forget(&world, world.slot_idx));
+    assert_int_equal(hf_word_kind(seg->tenants[0].ten_word), HF_KIND_NONE);
+}
+
 static void what_changed_since_is_not_freed(void **state)
 {
     struct holdfast_closing closing;
@@ -164,7 +226,8 @@ static void what_changed_since_is_not_freed(void **state)
     assert_int_equal(hf_reap_slot(world.quota.seg, world.slot_idx), HOLDFAST_CLOSED_EXPIRED);
     struct hf_u128 seen = slot_a()->slot_st;
     assert_int_equal(hf_test_settle(world.me, "a", 1, 2, 40, &closing), HOLDFAST_OK);
-    assert_int_equal(hf_retire_slot(world.quota.seg, world.daemon_ref, world.slot_idx, seen), HF_EBUSY);
+    assert_int_equal(hf_retire_slot(world.quota.seg, world.daemon_ref, world.slot_idx, seen, world.word_seqs),
+                     HF_EBUSY);
     assert_int_equal(state_a(), HF_STATE_LATE);
     assert_int_equal(hf_slot_find(world.me, "a", 1, 0, &found), HF_INDEX_FOUND);
     assert_int_equal(slot_a()->slot_claim, 0);
@@ -437,6 +500,9 @@ int main(void)
         GUARD(a_kind_that_does_not_fit_is_damage),
         GUARD(detach_finishes_first),
         GUARD(a_free_slot_is_named_by_nobody),
+        GUARD(what_the_word_was_seen_at_is_not_past),
+        GUARD(what_can_be_settled_late_is_never_past),
+        GUARD(what_has_no_sequence_is_never_past),
         GUARD(what_changed_since_is_not_freed),
         GUARD(who_waits_in_a_queue_waits_as_it_is),
         GUARD(a_used_up_sequence_is_found_at_once),

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -64,6 +65,8 @@ void world_make(struct world *world)
         hf_test_quota_make(&world->quota, policy, 64);
     }
     struct hf_segment *seg = world->quota.seg;
+    world->word_seqs = calloc(seg->tenants_cnt, sizeof(*world->word_seqs));
+    assert_non_null(world->word_seqs);
     world->me = world->quota.handles[0];
     world->other = world->quota.handles[1];
     world->daemon_ref = world->quota.handles[2]->owner.ref;
@@ -79,6 +82,7 @@ void world_make(struct world *world)
 
 void world_free(struct world *world)
 {
+    free(world->word_seqs);
     hf_test_quota_free(&world->quota);
 }
 
@@ -87,7 +91,7 @@ bool world_forget(struct world *world, uint32_t slot_idx)
     struct hf_segment *seg = world->quota.seg;
     struct hf_u128 st = hf_commit_read_st(&seg->slots[slot_idx]);
 
-    return hf_retire_slot(seg, world->daemon_ref, slot_idx, st) == HF_OK;
+    return hf_retire_slot(seg, world->daemon_ref, slot_idx, st, world->word_seqs) == HF_OK;
 }
 
 void world_refill(struct world *world, uint32_t slot_idx, const char *id, const char *tenant)

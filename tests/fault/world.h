@@ -14,7 +14,8 @@ struct world {
     struct holdfast *gone;  /* has left: its reference is that of a dead process */
     uint64_t gone_ref;
     uint64_t daemon_ref;
-    uint32_t slot_idx; /* of reservation `a` */
+    uint64_t *word_seqs; /* the daemon's, of hf_commit_detach() */
+    uint32_t slot_idx;   /* of reservation `a` */
 };
 
 /* Tenants t and z, their sequences far apart; `a` is reserved on team u of t by other: 10 tokens, 100 micros. */

@@ -49,7 +49,8 @@ static struct {
     uint64_t bytes;
     uint64_t damaged_bytes; /* what can be damaged lies before */
     uint8_t *image;
-    uint8_t *file; /* mapped */
+    uint8_t *file;       /* mapped */
+    uint64_t *word_seqs; /* the daemon's, of hf_commit_detach() */
 } world;
 
 /* ---- the valid segment --------------------------------------------------------------------------------------------- */
@@ -384,7 +385,8 @@ static void keep(struct hf_segment *seg, uint32_t number)
         (void)hf_retire_bury(seg, idx, hf_commit_read_st(&seg->slots[idx]));
         break;
     default:
-        (void)hf_retire_slot(seg, hf_ref_make(0, 1), idx, hf_commit_read_st(&seg->slots[idx]));
+        (void)hf_retire_slot(seg, hf_ref_make(0, 1), idx, hf_commit_read_st(&seg->slots[idx]),
+                             world.word_seqs);
         break;
     }
 }
@@ -446,6 +448,8 @@ static void work(struct input *in, struct hf_segment *seg, struct blocks *blocks
     struct holdfast *handle = NULL;
 
     FUZZ_REQUIRE(hf_client_wrap(seg, &segment) == HOLDFAST_OK);
+    world.word_seqs = calloc(seg->tenants_cnt, sizeof(*world.word_seqs));
+    FUZZ_REQUIRE(world.word_seqs != NULL);
     for (uint32_t calls = 0; in->left > 0 && calls < CALLS_MAX; calls++) {
         uint8_t code = (uint8_t)take(in, 1);
 
@@ -465,6 +469,7 @@ static void work(struct input *in, struct hf_segment *seg, struct blocks *blocks
     holdfast_leave(handle);
     segment->map = (struct hf_segment){.lock_fd = -1};
     holdfast_close(segment);
+    free(world.word_seqs);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t cnt)

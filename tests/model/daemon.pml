@@ -15,6 +15,15 @@
 #define HALF(s)   (st_state[s] == S_FILLING || st_state[s] == S_PENDING)
 #define FILLER_DEAD(s) (HALF(s) && (c_owner[s] != 0 -> dead[c_owner[s]] : st_state[s] == S_PENDING && dead[s_owner[s]]))
 
+/* hf_commit_is_past */
+#ifdef MUTANT_PAST_OPEN
+#define PAST(a, q, t) (FINAL(a) && (q) < seen[t])
+#elif defined(MUTANT_PAST_EQUAL)
+#define PAST(a, q, t) (TERMINAL(a) && (q) <= seen[t])
+#else
+#define PAST(a, q, t) (TERMINAL(a) && (q) < seen[t])
+#endif
+
 #define CLAIMABLE(s) (s_claim[s] == 0 || dead[s_claim[s]])
 
 /* What a sweep would find. The model does not sweep in vain. */
@@ -94,6 +103,7 @@ proctype daemon()
     byte fq, fo, fa, fg;
     byte lk_s, lk_g, hd_s, hd_g, hd_c, nx_s, nx_g, pred;
     bit tried;
+    byte seen[NT]; /* hf_closed.word_seqs */
 
 L_BOOT:
     {
@@ -260,9 +270,16 @@ L_RETIRE:
         d_step { rt = s_ten[ds]; rq = w_seq[rt]; rk = w_kind[rt]; rs = w_slot[rt] };
         goto L_DETACH;
 #endif
-        atomic { rt = s_ten[ds]; ret = RET_DETACH; goto L_READY };
-L_DETACH:
         atomic { /* hf_commit_detach */
+            rt = s_ten[ds];
+            if
+            :: PAST(fa, fq, rt) -> goto L_DETACHED /* @past */
+            :: else -> ret = RET_DETACH; goto L_READY
+            fi
+        };
+L_DETACH:
+        atomic {
+            seen[rt] = rq;
             if
             :: rk == K_NONE || rs != ds -> goto L_DETACHED
             :: else -> skip
@@ -371,6 +388,6 @@ L_GIVE:
         fi
 #include "commit.pml"
     } unless { dead[me] };
-    atomic { clear_daemon(); me++; d_ref = me };
+    atomic { clear_daemon(); seen[0] = 0; seen[1] = 0; me++; d_ref = me };
     goto L_BOOT
 }

@@ -50,6 +50,7 @@
 
 #define KNOWN(st) ((st) == S_PENDING || (st) >= S_HELD) /* hf_index_known, before the horizon */
 #define FINAL(st) ((st) >= S_SETTLED)
+#define TERMINAL(st) (FINAL(st) && (st) != S_EXPIRED) /* hf_commit_is_terminal */
 
 /* HF_PERSISTED_* */
 #define P_RESERVATION 1

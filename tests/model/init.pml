@@ -52,6 +52,14 @@ init
         s_ten[1] = 1; s_id[1] = 2; s_hold[2] = 1; n_slot[1] = 1; n_gen[1] = 1; h_slot = 2; h_gen = 1;
         p_gen[1] = 1; p_bits[1] = P_RESERVATION | P_CLOSING; r_bits[1] = P_RESERVATION | P_CLOSING; g_state[1] = S_RELEASED;
 #endif
+#ifdef START_PAST /* in its place: expired and written; before it in the chain 2 of the same tenant, released after that, and written */
+        w_kind[0] = K_NONE; st_seq[0] = SEQ0 - 2; st_state[0] = S_EXPIRED; dirty[0] = 0;
+        b_val[0] = 0; b_val[1] = 0; g_sum[0] = 0; g_state[0] = S_EXPIRED; g_charge[0] = 0;
+        p_gen[0] = 1; p_bits[0] = P_RESERVATION | P_EXPIRY; r_bits[0] = P_RESERVATION | P_EXPIRY;
+        c_free[1] = 0; st_seq[1] = SEQ0 - 1; st_state[1] = S_RELEASED; st_gen[1] = 1;
+        s_id[1] = 2; s_hold[2] = 1; n_slot[1] = 1; n_gen[1] = 1; h_slot = 2; h_gen = 1;
+        p_gen[1] = 1; p_bits[1] = P_RESERVATION | P_CLOSING; r_bits[1] = P_RESERVATION | P_CLOSING; g_state[1] = S_RELEASED;
+#endif
 #ifdef START_DEAD /* whoever released it was killed just after its CAS of W */
         w_seq[0] = SEQ0 + 1; w_kind[0] = K_RELEASE; g_sum[0] = 0; g_state[0] = S_RELEASED; g_charge[0] = 0;
 #endif

@@ -123,7 +123,7 @@ static void third(struct two_test *test)
     struct hf_u128 st = hf_commit_read_st(&world->seg->slots[slot_idx]);
 
     if (!test->keep && hf_snapshot_written(st, world->seg->slots[slot_idx].slot_persisted) &&
-        hf_retire_slot(world->seg, world->me->owner.ref, slot_idx, st) == HF_OK && !test->reused) {
+        hf_retire_slot(world->seg, world->me->owner.ref, slot_idx, st, NULL) == HF_OK && !test->reused) {
         fill_again(test, slot_idx);
     }
 }

@@ -266,7 +266,7 @@ void hf_world_tidy(struct hf_world *world)
         st = hf_commit_read_st(&seg->slots[i]);
         if (hf_st_state(st) == HF_STATE_ABANDONED ||
             (hf_snapshot_final(hf_st_state(st)) && hf_snapshot_written(st, seg->slots[i].slot_persisted))) {
-            (void)hf_retire_slot(seg, world->me->owner.ref, i, st);
+            (void)hf_retire_slot(seg, world->me->owner.ref, i, st, NULL);
         }
     }
     for (uint32_t i = 0; i < seg->chunks_cnt; i++) {

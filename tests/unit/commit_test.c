@@ -383,28 +383,123 @@ static void detach_raises_the_sequence(void **state)
     hf_test_quota_make(&quota, hf_test_policy(), 64);
     assert_int_equal(hf_test_reserve(quota.handles[0], "a", "u", NULL, 1, 1, &answer), HOLDFAST_OK);
     uint32_t slot_idx = hf_test_slot(&quota, "a");
+    struct hf_u128 st = quota.seg->slots[slot_idx].slot_st;
+    uint64_t seen = 0;
     assert_int_equal(hf_commit_ready(quota.seg, 0, &before), HF_OK);
-    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx), HF_OK);
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx, st, &seen), HF_OK);
     assert_int_equal(hf_commit_ready(quota.seg, 0, &after), HF_OK);
     assert_int_equal(hf_word_kind(after), HF_KIND_NONE);
     assert_true(hf_word_seq(after) == hf_word_seq(before) + 1);
-    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx), HF_OK);
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx, st, &seen), HF_OK);
     assert_int_equal(hf_commit_ready(quota.seg, 0, &before), HF_OK);
     assert_true(hf_word_seq(after) == hf_word_seq(before));
+    hf_test_quota_free(&quota);
+}
+
+/* Terminal is a state that some kind leads to and none starts from; a kind that starts from one takes it out. */
+static void terminal_is_where_no_kind_starts(void **state)
+{
+    (void)state;
+    struct hf_test_quota quota;
+    struct hf_op op;
+    bool left[HF_STATE_CNT] = {false};
+    bool reached[HF_STATE_CNT] = {false};
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    for (int kind = HF_KIND_NONE; kind < HF_KIND_CNT; kind++) {
+        for (uint32_t before = HF_STATE_FREE; before < HF_STATE_CNT; before++) {
+            if (hf_commit_describe_from(quota.seg, 0, hf_st_make(1, 0, before, HF_TEST_NOW_MS, 1),
+                                        (enum hf_kind)kind, 2, HF_TEST_NOW_MS, &op)) {
+                left[before] = true;
+                reached[hf_st_state(op.st_after)] = true;
+            }
+        }
+    }
+    for (int at = HF_STATE_FREE; at < HF_STATE_CNT; at++) {
+        assert_int_equal(hf_commit_is_terminal((enum hf_state)at), reached[at] && !left[at]);
+    }
+    hf_test_quota_free(&quota);
+}
+
+/* A slot closed for good before the operation that W was seen at is detached without a look at W: one that cannot be shows it. */
+static void detach_leaves_the_word_of_what_is_past(void **state)
+{
+    (void)state;
+    const enum hf_state read[] = {HF_STATE_ABANDONED, HF_STATE_HELD, HF_STATE_DISPATCHED, HF_STATE_EXPIRED,
+                                  HF_STATE_RETAINED};
+    const enum hf_state left_alone[] = {HF_STATE_SETTLED, HF_STATE_RELEASED, HF_STATE_LATE, HF_STATE_DISPUTED,
+                                        HF_STATE_CREDIT};
+    struct hf_test_quota quota;
+    uint64_t seen = 5;
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    quota.seg->tenants[0].ten_word = hf_word_make(9, HF_KIND_SETTLE, 60000, 1);
+    for (size_t i = 0; i < sizeof(left_alone) / sizeof(left_alone[0]); i++) {
+        assert_int_equal(hf_commit_detach(quota.seg, 0, 3, hf_st_make(4, 0, left_alone[i], 1, 1), &seen),
+                         HF_OK);
+        /* What W was seen at is not past; nor what has no sequence. */
+        assert_int_equal(hf_commit_detach(quota.seg, 0, 3, hf_st_make(5, 0, left_alone[i], 1, 1), &seen),
+                         HF_ECORRUPT);
+        assert_int_equal(hf_commit_detach(quota.seg, 0, 3, hf_st_make(0, 0, left_alone[i], 1, 1), &seen),
+                         HF_ECORRUPT);
+    }
+    for (size_t i = 0; i < sizeof(read) / sizeof(read[0]); i++) {
+        assert_int_equal(hf_commit_detach(quota.seg, 0, 3, hf_st_make(4, 0, read[i], 1, 1), &seen),
+                         HF_ECORRUPT);
+    }
+    assert_true(seen == 5);
+    hf_test_quota_free(&quota);
+}
+
+/* What a look at W for one slot says, is known for all that were closed before. */
+static void one_look_at_the_word_does_for_many(void **state)
+{
+    (void)state;
+    struct hf_test_quota quota;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    const char *ids[] = {"a", "b", "c"};
+    uint32_t slot_idx[3];
+    uint64_t seen = 0;
+    hf_test_quota_make(&quota, hf_test_policy(), 64);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(hf_test_reserve(quota.handles[0], ids[i], "u", NULL, 1, 1, &answer), HOLDFAST_OK);
+        slot_idx[i] = hf_test_slot(&quota, ids[i]);
+        assert_int_equal(hf_test_settle(quota.handles[0], ids[i], 1, 0, 1, &closing), HOLDFAST_OK);
+    }
+    struct hf_shm_slot *slots = quota.seg->slots;
+    struct hf_u128 word = quota.seg->tenants[0].ten_word;
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx[0], slots[slot_idx[0]].slot_st, &seen), HF_OK);
+    assert_true(seen == hf_word_seq(word));
+    /* The one that W names, at the very sequence that was seen. */
+    assert_true(hf_st_seq(slots[slot_idx[2]].slot_st) == seen);
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx[2], slots[slot_idx[2]].slot_st, &seen), HF_OK);
+    assert_int_equal(hf_word_kind(quota.seg->tenants[0].ten_word), HF_KIND_NONE);
+    quota.seg->tenants[0].ten_word = hf_word_make(seen + 9, HF_KIND_SETTLE, 60000, 1);
+    assert_int_equal(hf_commit_detach(quota.seg, 0, slot_idx[1], slots[slot_idx[1]].slot_st, &seen), HF_OK);
     hf_test_quota_free(&quota);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(help_finishes_settle),        cmocka_unit_test(help_finishes_release),
-        cmocka_unit_test(help_finishes_extend),        cmocka_unit_test(help_finishes_dispatch),
-        cmocka_unit_test(help_finishes_expire),        cmocka_unit_test(help_finishes_retain),
-        cmocka_unit_test(help_finishes_dispute),       cmocka_unit_test(help_finishes_late_settlement),
-        cmocka_unit_test(help_finishes_late_dispute),  cmocka_unit_test(help_finishes_reserve),
-        cmocka_unit_test(a_lost_word_changes_nothing), cmocka_unit_test(windows_never_go_back),
-        cmocka_unit_test(words_pack_and_unpack),       cmocka_unit_test(an_impossible_word_is_corrupt),
-        cmocka_unit_test(detach_raises_the_sequence),  cmocka_unit_test(owner_and_helper_do_the_same),
+        cmocka_unit_test(help_finishes_settle),
+        cmocka_unit_test(help_finishes_release),
+        cmocka_unit_test(help_finishes_extend),
+        cmocka_unit_test(help_finishes_dispatch),
+        cmocka_unit_test(help_finishes_expire),
+        cmocka_unit_test(help_finishes_retain),
+        cmocka_unit_test(help_finishes_dispute),
+        cmocka_unit_test(help_finishes_late_settlement),
+        cmocka_unit_test(help_finishes_late_dispute),
+        cmocka_unit_test(help_finishes_reserve),
+        cmocka_unit_test(a_lost_word_changes_nothing),
+        cmocka_unit_test(windows_never_go_back),
+        cmocka_unit_test(words_pack_and_unpack),
+        cmocka_unit_test(an_impossible_word_is_corrupt),
+        cmocka_unit_test(detach_raises_the_sequence),
+        cmocka_unit_test(owner_and_helper_do_the_same),
+        cmocka_unit_test(terminal_is_where_no_kind_starts),
+        cmocka_unit_test(detach_leaves_the_word_of_what_is_past),
+        cmocka_unit_test(one_look_at_the_word_does_for_many),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -326,7 +326,10 @@ static void a_used_up_sequence_is_busy(void **state)
         holdfast_credit(handle, "t", "u", HOLDFAST_WINDOW_MONTH, 5, "why", "who", &total, &reason),
         HOLDFAST_REFUSED);
     assert_int_equal(reason, HOLDFAST_REASON_BUSY);
-    assert_int_equal(hf_commit_detach(quota->seg, 0, hf_test_slot(quota, "b")), HF_EBUSY);
+    uint32_t slot_b = hf_test_slot(quota, "b");
+    uint64_t seen = 0;
+    assert_int_equal(hf_commit_detach(quota->seg, 0, slot_b, quota->seg->slots[slot_b].slot_st, &seen),
+                     HF_EBUSY);
     assert_int_equal(hf_test_value(quota, "u", NULL, HOLDFAST_WINDOW_MONTH, HOLDFAST_COST_MICROS), 200);
     assert_int_equal(hf_test_mismatches(quota), 0);
 }
