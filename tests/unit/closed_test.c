@@ -54,9 +54,51 @@ static void a_dispute_in_the_millisecond_of_its_retention_is_not_lost(void **sta
     hf_test_daemon_clean(&daemon);
 }
 
+/* Freeing the first reads the commit word; the second was closed before that, and is freed with a word that nobody could read. */
+static void the_word_is_read_once_for_what_was_closed_before(void **state)
+{
+    struct hf_test_daemon daemon;
+    struct hf_closed closed;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    const struct hf_log log = {NULL, NULL};
+    const char *ids[] = {"first", "second", "open"};
+    uint32_t slot_idx[3];
+
+    (void)state;
+    hf_test_daemon_prepare(&daemon, hf_test_policy(), false);
+    hf_test_daemon_open(&daemon);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(hf_test_reserve(daemon.handle, ids[i], "u", NULL, 1, 1, &answer), HOLDFAST_OK);
+        slot_idx[i] = (uint32_t)(answer.hold >> 20) - 1;
+        if (i < 2) {
+            assert_int_equal(hf_test_settle(daemon.handle, ids[i], 1, 0, 1, &closing), HOLDFAST_OK);
+        }
+    }
+    hf_test_daemon_drain(&daemon);
+    assert_true(hf_closed_open(&closed, daemon.seg, daemon.handle->owner.ref, &log));
+    struct hf_shm_slot *slots = daemon.seg->slots;
+    struct hf_shm_tenant *tenant = &daemon.seg->tenants[slots[slot_idx[0]].slot_tenant];
+
+    assert_true(hf_closed_free(&closed, slot_idx[0], hf_commit_read_st(&slots[slot_idx[0]])));
+    struct hf_u128 word = tenant->ten_word;
+
+    tenant->ten_word = hf_word_make(hf_word_seq(word) + 1, HF_KIND_SETTLE, HF_SHM_SLOTS_MAX - 1, 1);
+    bool freed = hf_closed_free(&closed, slot_idx[1], hf_commit_read_st(&slots[slot_idx[1]]));
+
+    tenant->ten_word = word;
+    assert_true(freed);
+    assert_int_equal(hf_st_state(hf_commit_read_st(&slots[slot_idx[1]])), HF_STATE_FREE);
+    assert_int_equal(hf_st_state(hf_commit_read_st(&slots[slot_idx[2]])), HF_STATE_HELD);
+    hf_closed_close(&closed);
+    hf_test_daemon_close(&daemon);
+    hf_test_daemon_clean(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_dispute_in_the_millisecond_of_its_retention_is_not_lost)};
+        cmocka_unit_test(a_dispute_in_the_millisecond_of_its_retention_is_not_lost),
+        cmocka_unit_test(the_word_is_read_once_for_what_was_closed_before)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
