@@ -204,11 +204,16 @@ uint32_t hf_closed_free_due(struct hf_closed *closed, uint64_t now_ms)
 
     while (tries-- > 0 && (queue = due(closed, now_ms, &forgotten)) != NULL) {
         struct hf_closed_entry entry = pop(queue);
-        struct hf_u128 st = hf_commit_read_st(&closed->seg->slots[entry.slot_idx]); /* E13 */
+        const struct hf_shm_slot *slot = &closed->seg->slots[entry.slot_idx];
+        struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
 
         /* Another life, or closed once more, in the very same millisecond perhaps, and that receipt is not committed: it is
          * pushed again when it owes nothing. */
         if (st.lo != entry.st.lo || st.hi != entry.st.hi) {
+            continue;
+        }
+        /* The store lost a receipt of it: as above. relaxed: the daemon is its writer. */
+        if (!hf_snapshot_written(st, hf_load_rlx_u64(&slot->slot_persisted))) {
             continue;
         }
         if (hf_closed_free(closed, entry.slot_idx, st)) {

@@ -95,10 +95,49 @@ static void the_word_is_read_once_for_what_was_closed_before(void **state)
     hf_test_daemon_clean(&daemon);
 }
 
+/* Settled, committed, queued; then the store turns out to have lost the closing, and takes nothing while the horizon passes. */
+static void what_the_store_lost_is_not_freed(void **state)
+{
+    struct hf_test_daemon daemon;
+    struct hf_closed closed;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+    const struct hf_log log = {NULL, NULL};
+
+    (void)state;
+    hf_test_daemon_prepare(&daemon, hf_test_policy(), false);
+    hf_test_daemon_open(&daemon);
+    assert_int_equal(hf_test_reserve(daemon.handle, "a", "v", NULL, 100, 100, &answer), HOLDFAST_OK);
+    assert_int_equal(hf_test_settle(daemon.handle, "a", 30, 20, 50, &closing), HOLDFAST_OK);
+    hf_test_daemon_drain(&daemon);
+
+    uint32_t slot_idx = (uint32_t)(answer.hold >> 20) - 1;
+    struct hf_shm_slot *slot = &daemon.seg->slots[slot_idx];
+    struct hf_u128 settled = hf_commit_read_st(slot); /* E13 */
+    uint64_t written = slot->slot_persisted;
+    uint64_t late_ms = hf_clock_now_ms(daemon.seg) + HF_SERVE_LATE_HORIZON_MS;
+
+    assert_int_equal(hf_st_state(settled), HF_STATE_SETTLED);
+    assert_true(hf_closed_open(&closed, daemon.seg, daemon.handle->owner.ref, &log));
+    hf_closed_push(&closed, slot_idx, settled);
+    slot->slot_persisted =
+        hf_persisted_make(hf_st_gen(settled), hf_st_ordinal(settled), HF_PERSISTED_RESERVATION);
+    assert_int_equal(hf_closed_free_due(&closed, late_ms), 0);
+    assert_int_equal(hf_st_state(hf_commit_read_st(slot)), HF_STATE_SETTLED); /* E13 */
+
+    slot->slot_persisted = written; /* the next batch has it again, and pushes it */
+    hf_closed_push(&closed, slot_idx, settled);
+    assert_int_equal(hf_closed_free_due(&closed, late_ms), 1);
+    hf_closed_close(&closed);
+    hf_test_daemon_close(&daemon);
+    hf_test_daemon_clean(&daemon);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_dispute_in_the_millisecond_of_its_retention_is_not_lost),
-        cmocka_unit_test(the_word_is_read_once_for_what_was_closed_before)};
+        cmocka_unit_test(the_word_is_read_once_for_what_was_closed_before),
+        cmocka_unit_test(what_the_store_lost_is_not_freed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
