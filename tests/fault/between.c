@@ -791,6 +791,13 @@ static void a_clock_of_its_own(struct world *world)
     publish_shifted(world, 1);
 }
 
+/* A publication that its daemon did not end: who reads the clock raises the hold, which never comes down. */
+static void a_clock_half_published(struct world *world)
+{
+    a_clock_of_its_own(world);
+    world->quota.seg->header->clk_seq |= 1U;
+}
+
 static void i_read_the_clock(struct world *world)
 {
     shown_ms = hf_clock_now_ms(world->quota.seg);
@@ -809,12 +816,21 @@ static void check_shown(struct world *world)
     assert_true(shown_ms <= CLOCK_BASE_MS + (hf_clock_mono_fine_ms() - start_ms) + 1U);
 }
 
+static void check_held(struct world *world)
+{
+    check_shown(world);
+    i_read_the_clock(world);
+    check_shown(world);
+}
+
 static void a_time_is_of_one_publication(void **state)
 {
     const struct between between = {a_clock_of_its_own, i_read_the_clock, two_publications, check_shown};
+    const struct between half = {a_clock_half_published, i_read_the_clock, two_publications, check_held};
 
     (void)state;
     (void)world_between(&between);
+    (void)world_between(&half);
 }
 
 int main(void)
