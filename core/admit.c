@@ -262,11 +262,11 @@ static int hf_admit_take_slot(struct hf_admit *admit, struct holdfast_answer *an
         int rc = hf_admit_look(admit, answer);
         return rc != HF_ADMIT_GO_ON ? rc : hf_admit_busy(admit, answer);
     }
-    hf_index_prefetch_chain(seg, admit->want.id_hash);
     struct hf_shm_slot *slot = &seg->slots[admit->slot_idx];
     hf_slot_begin(slot, handle->owner.ref, admit->view.now_ms);
     hf_want_given(admit->request, &admit->want);
     hf_slot_fill_request(slot, &admit->want, admit->path);
+    hf_index_prefetch_chain(seg, admit->want.id_hash);
     return HF_ADMIT_GO_ON;
 }
 

@@ -26,7 +26,8 @@ enum end {
     BAD_LINK,
     RING,
     FOREIGN,
-    TWICE
+    TWICE,
+    HIDING
 };
 
 static bool same_id(const struct hf_segment *seg, uint32_t a, uint32_t b)
@@ -83,6 +84,8 @@ static bool belongs(const struct hf_segment *seg, uint32_t slot_idx, struct hf_u
 static enum end walk_once(struct hf_fsck *fsck, uint32_t head_idx, struct walk *walk)
 {
     const struct hf_segment *seg = fsck->seg;
+    uint64_t hiding_link = 0;
+    uint32_t hiding_slot = HF_SHM_NONE;
     uint64_t link;
 
     walk->head = link = hf_load_acq_u64(&seg->heads[head_idx]); /* E3 acquire -> hf_index_insert */
@@ -118,7 +121,17 @@ static enum end walk_once(struct hf_fsck *fsck, uint32_t head_idx, struct walk *
             walk->seen[walk->seen_cnt++] = idx;
         }
         fsck->linked[idx] = hf_st_gen(st) + 1U;
+        if ((link & HF_LINK_LAST) != 0 &&
+            (hf_link_slot(next) != 0 || hf_link_excludes(link, hf_load_rlx_u32(&slot->slot_id_hash)))) {
+            hiding_link = link;
+            hiding_slot = idx;
+        }
         link = next;
+    }
+    if (hiding_link != 0) {
+        walk->bad_link = hiding_link;
+        walk->bad_slot = hiding_slot;
+        return HIDING;
     }
     return WALKED;
 }
@@ -132,6 +145,7 @@ static void say(struct hf_fsck *fsck, uint32_t head_idx, const struct walk *walk
         [BAD_LINK] = {HF_FSCK_INDEX_LINK, "a link of this chain leads to no slot, or to another life of one"},
         [RING] = {HF_FSCK_INDEX_RING, "this chain does not end: it is a ring"},
         [FOREIGN] = {HF_FSCK_INDEX_FOREIGN, "a slot hangs in a chain where it does not belong"},
+        [HIDING] = {HF_FSCK_INDEX_LINK, "a link of this chain hides its reservation, or the one behind it"},
         [TWICE] = {HF_FSCK_INDEX_TWICE, "two known reservations have the same id"},
     };
     struct hf_fsck_item *item = hf_fsck_add(fsck, said[end].kind, "%s", said[end].text);

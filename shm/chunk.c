@@ -1,25 +1,63 @@
 #include "shm/chunk.h"
 
+#define LOOK_AHEAD 64U /* chunks among which the next one with free slots is looked for */
+
 void hf_chunks_init(struct hf_chunks *chunks, uint32_t start_hint)
 {
     /* Spread by the golden ratio; taken modulo the number of chunks where it is used. */
     *chunks = (struct hf_chunks){.current = HF_SHM_NONE, .cursor = start_hint * 2654435769U};
 }
 
-/* Asks for the lines of the slot that is taken next, which the daemon has written last: by then they are here. */
-static void prefetch_next(const struct hf_segment *seg, const struct hf_chunks *chunks)
+/* Asks for the lines of the first of these slots of a chunk, which the daemon has written last: by the time that it is taken they
+ * are here. */
+static void prefetch_slot(const struct hf_segment *seg, uint32_t chunk_idx, uint64_t bits)
+{
+    const uint8_t *slot =
+        (const uint8_t *)&seg->slots[(chunk_idx << seg->chunk_shift) + (uint32_t)__builtin_ctzll(bits)];
+
+#pragma GCC unroll 8
+    for (uint32_t line = 0; line < sizeof(struct hf_shm_slot); line += 64)
+        hf_prefetch_write(slot + line);
+}
+
+/* Whether the chunk may be claimed, to go by what it says. homes: only an own home or one that is nobody's. */
+static bool looks_free(const struct hf_shm_chunk *chunk, uint64_t owner_ref, bool homes)
+{
+    uint64_t home = hf_load_rlx_u64(&chunk->chunk_home); /* relaxed: a hint */
+
+    /* relaxed: claim() decides by CAS and exchange. */
+    return (!homes || home == 0 || home == owner_ref) && hf_load_rlx_u64(&chunk->chunk_free) != 0 &&
+           hf_load_rlx_u64(&chunk->chunk_owner) == 0;
+}
+
+/* Asks for the lines of the slot that is taken next. Behind the last one of the chunk held that is the first one of the chunk that
+ * will be claimed: the cursor moves there, past those that have nothing. In a segment that is nearly full each take does so. */
+static void prefetch_next(const struct hf_segment *seg, struct hf_chunks *chunks, uint64_t owner_ref)
 {
     if (chunks->free_bits != 0) {
-        uint32_t bit = (uint32_t)__builtin_ctzll(chunks->free_bits);
-        const uint8_t *slot = (const uint8_t *)&seg->slots[(chunks->current << seg->chunk_shift) + bit];
-
-        for (uint32_t line = 0; line < sizeof(struct hf_shm_slot); line += 64)
-            __builtin_prefetch(slot + line, 1);
+        prefetch_slot(seg, chunks->current, chunks->free_bits);
+        return;
     }
+    uint32_t idx = chunks->cursor % seg->chunks_cnt;
+
+    for (uint32_t left = LOOK_AHEAD; left > 0; left--) {
+        const struct hf_shm_chunk *chunk = &seg->chunks[idx];
+
+        if (looks_free(chunk, owner_ref, true)) {
+            /* relaxed: only tells what to fetch. */
+            uint64_t bits = hf_load_rlx_u64(&chunk->chunk_free) & hf_chunk_all(seg);
+
+            if (bits != 0)
+                prefetch_slot(seg, idx, bits);
+            break;
+        }
+        idx = idx + 1U < seg->chunks_cnt ? idx + 1U : 0;
+    }
+    chunks->cursor = idx;
 }
 
 /* The first slot of the chunk held that is free in truth; HF_SHM_NONE when its bits are used up. */
-static uint32_t take_from_current(const struct hf_segment *seg, struct hf_chunks *chunks)
+static uint32_t take_from_current(const struct hf_segment *seg, struct hf_chunks *chunks, uint64_t owner_ref)
 {
     while (chunks->free_bits != 0) {
         uint32_t bit = (uint32_t)__builtin_ctzll(chunks->free_bits);
@@ -30,7 +68,7 @@ static uint32_t take_from_current(const struct hf_segment *seg, struct hf_chunks
         st.lo = hf_load_acq_u64(&seg->slots[idx].slot_st.lo); /* E6 acquire -> the daemon's FREE */
         /* A bit without FREE is one that came late, after its slot had been found free by other means. */
         if (hf_st_state(st) == HF_STATE_FREE) {
-            prefetch_next(seg, chunks);
+            prefetch_next(seg, chunks, owner_ref);
             return idx;
         }
     }
@@ -79,13 +117,8 @@ static uint32_t take_from_other(struct hf_segment *seg, struct hf_chunks *chunks
     uint32_t idx = chunks->cursor % seg->chunks_cnt;
 
     for (uint32_t left = seg->chunks_cnt; left > 0; left--) {
-        struct hf_shm_chunk *chunk = &seg->chunks[idx];
-        uint64_t home = hf_load_rlx_u64(&chunk->chunk_home); /* relaxed: a hint */
-
-        /* relaxed: claim() decides by CAS and exchange. */
-        if ((!homes || home == 0 || home == owner_ref) && hf_load_rlx_u64(&chunk->chunk_free) != 0 &&
-            hf_load_rlx_u64(&chunk->chunk_owner) == 0 && claim(seg, chunks, idx, owner_ref)) {
-            uint32_t slot_idx = take_from_current(seg, chunks);
+        if (looks_free(&seg->chunks[idx], owner_ref, homes) && claim(seg, chunks, idx, owner_ref)) {
+            uint32_t slot_idx = take_from_current(seg, chunks, owner_ref);
 
             if (slot_idx != HF_SHM_NONE)
                 return slot_idx;
@@ -98,7 +131,7 @@ static uint32_t take_from_other(struct hf_segment *seg, struct hf_chunks *chunks
 
 uint32_t hf_chunk_take(struct hf_segment *seg, struct hf_chunks *chunks, uint64_t owner_ref)
 {
-    uint32_t idx = take_from_current(seg, chunks);
+    uint32_t idx = take_from_current(seg, chunks, owner_ref);
 
     if (idx != HF_SHM_NONE)
         return idx;
@@ -109,7 +142,7 @@ uint32_t hf_chunk_take(struct hf_segment *seg, struct hf_chunks *chunks, uint64_
         if (hf_load_rlx_u64(free_word) != 0) { /* relaxed: the exchange decides */
             chunks->free_bits =
                 hf_xchg_acqrel_u64(free_word, 0) & hf_chunk_all(seg); /* E6 acquire, as above */
-            idx = take_from_current(seg, chunks);
+            idx = take_from_current(seg, chunks, owner_ref);
             if (idx != HF_SHM_NONE)
                 return idx;
         }

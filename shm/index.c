@@ -35,10 +35,10 @@ uint32_t hf_index_hash(const struct hf_segment *seg, const char *id, uint32_t id
 void hf_index_prefetch_chain(const struct hf_segment *seg, uint32_t hash)
 {
     /* relaxed: only tells what to fetch. */
-    uint32_t slot_plus_1 = hf_link_slot(hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask]));
+    uint64_t link = hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask]);
 
-    if (slot_plus_1 != 0 && slot_plus_1 <= seg->slots_cnt)
-        __builtin_prefetch(&seg->slots[slot_plus_1 - 1U]);
+    if (!hf_link_excludes(link, hash) && hf_link_slot(link) <= seg->slots_cnt)
+        __builtin_prefetch(&seg->slots[hf_link_slot(link) - 1U]);
 }
 
 bool hf_index_known(const struct hf_segment *seg, struct hf_u128 st, uint64_t now_ms)
@@ -126,7 +126,7 @@ static enum step walk_chain(const struct hf_segment *seg, uint64_t link, struct 
 {
     /* A link leads to an older insertion, always: so no walk meets more links than there are slots, whatever happens
      * beside it. Restarts can make it more in all, until the budget is spent. */
-    for (uint32_t steps = 0; hf_link_slot(link) != 0; steps++) {
+    for (uint32_t steps = 0; !hf_link_excludes(link, walk->hash); steps++) {
         uint32_t idx = hf_link_slot(link) - 1U;
         uint32_t gen = hf_link_gen(link);
 
@@ -200,19 +200,23 @@ find_in_chain(const struct hf_segment *seg, struct walk walk, uint32_t *slot_idx
 enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, const char *id,
                                    uint32_t id_bytes, uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st)
 {
-    /* relaxed: an empty chain has no slot to see; another one is looked at again. */
-    if (!id_fits(id_bytes) || hf_link_slot(hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask])) == 0)
+    /* relaxed: of an empty chain, or one slot with another hash, no slot is looked at; another one is loaded again. */
+    if (!id_fits(id_bytes) || hf_link_excludes(hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask]), hash))
         return HF_INDEX_ABSENT;
     return find_in_chain(seg, begin_walk(seg, hash, id, id_bytes, now_ms, HF_SHM_NONE), slot_idx, st);
 }
 
 /* Puts the slot before the head that was scanned. False: the head has changed. */
-static bool link_slot(struct hf_shm_slot *slot, uint32_t slot_idx, uint32_t gen, uint64_t *head_word,
+static bool link_slot(const struct hf_segment *seg, uint32_t hash, uint32_t slot_idx, uint32_t gen,
                       uint64_t head)
 {
-    /* relaxed: ours until the link; published by E3. */
-    hf_store_rlx_u64(&slot->slot_next, hf_link_make(hf_link_slot(head), hf_link_gen(head), 0));
+    uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
     uint64_t link = hf_link_make(slot_idx + 1U, gen, hf_link_count(head) + 1U);
+
+    if (hf_link_slot(head) == 0)
+        link = hf_link_last(link, hash);
+    /* relaxed: ours until the link; published by E3. */
+    hf_store_rlx_u64(&seg->slots[slot_idx].slot_next, hf_link_inner(head));
     /* E3 release -> hf_index_find: fields, id and slot_next are complete. An unchanged head means that no id was
      * inserted since the scan. CRASH before: a PENDING slot nobody can find. After: one that can be found. */
     return hf_cas_acqrel_u64(head_word, head, link);
@@ -246,7 +250,7 @@ static __attribute__((noinline)) enum hf_index_result insert_in_chain(struct hf_
         case STEP_END:
             break;
         }
-        if (link_slot(&seg->slots[walk.own_idx], walk.own_idx, gen, head_word, head))
+        if (link_slot(seg, walk.hash, walk.own_idx, gen, head))
             return HF_INDEX_INSERTED;
         hf_pause();
     }
@@ -257,14 +261,14 @@ enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, cons
                                      uint64_t now_ms, uint32_t new_idx, uint32_t *slot_idx,
                                      struct hf_u128 *st)
 {
-    uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
-    struct hf_shm_slot *slot = hf_segment_slot(seg, new_idx);
+    const struct hf_shm_slot *slot = hf_segment_slot(seg, new_idx);
 
     if (slot == NULL || !id_fits(id_bytes))
         return HF_INDEX_BUSY;
     uint32_t gen = (uint32_t)hf_load_rlx_u64(&slot->slot_st.hi) & 0xfffffU; /* relaxed: our own slot */
-    uint64_t head = hf_load_acq_u64(head_word); /* E3 acquire -> another insertion */
-    if (hf_link_slot(head) == 0 && link_slot(slot, new_idx, gen, head_word, head))
+    uint64_t head =
+        hf_load_acq_u64(&seg->heads[hash & seg->heads_mask]); /* E3 acquire -> another insertion */
+    if (hf_link_excludes(head, hash) && link_slot(seg, hash, new_idx, gen, head))
         return HF_INDEX_INSERTED;
     return insert_in_chain(seg, begin_walk(seg, hash, id, id_bytes, now_ms, new_idx), gen, slot_idx, st);
 }
@@ -294,6 +298,21 @@ static enum step find_pred(const struct hf_segment *seg, uint64_t head, uint32_t
     return STEP_END;
 }
 
+/* Nothing follows pred any more: its link says so, where that is the head. CRASH before, or lost to an inserter: who asks for
+ * another id looks at one slot more. */
+static void say_last(uint64_t *head_word, uint64_t head, const struct hf_shm_slot *pred,
+                     const struct hf_shm_slot *first)
+{
+    if (pred != first)
+        return;
+    uint64_t link = hf_link_make(hf_link_slot(head), hf_link_gen(head), hf_link_count(head) + 1U);
+
+    /* relaxed: the hash was complete before the link (E3). */
+    link = hf_link_last(link, hf_load_rlx_u32(&pred->slot_id_hash));
+    (void)hf_cas_acqrel_u64(head_word, head,
+                            link); /* E3 release -> hf_index_find: after the store of slot_next */
+}
+
 bool hf_index_remove(struct hf_segment *seg, uint32_t hash, uint32_t slot_idx)
 {
     uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
@@ -317,9 +336,11 @@ bool hf_index_remove(struct hf_segment *seg, uint32_t hash, uint32_t slot_idx)
             /* E4 release -> walk_chain. CRASH before: still linked, removed again. After: out; readers that stand on it
              * follow its own slot_next, which stays as it is until the slot is filled again. */
             hf_store_rel_u64(&pred->slot_next, next);
+            if (hf_link_slot(next) == 0)
+                say_last(head_word, head, pred, &seg->slots[hf_link_slot(head) - 1U]);
             return true;
         }
-        uint64_t link = hf_link_make(hf_link_slot(next), hf_link_gen(next), hf_link_count(head) + 1U);
+        uint64_t link = hf_link_inner(next) | hf_link_make(0, 0, hf_link_count(head) + 1U);
         if (hf_cas_acqrel_u64(head_word, head, link)) /* E3 release -> hf_index_find */
             return true;
     }

@@ -3,6 +3,10 @@
  * A link is {slot + 1, generation}; heads carry a change count besides. Inserters scan the chain, then CAS its
  * head; so of two inserters of one id the second scans again and meets the first. Readers check the
  * generation of the slot a link names and start over where it changed. Only the daemon removes.
+ *
+ * A link behind which no other one follows may say so, and then carries eleven bits of its id's hash: who looks for another id
+ * need not touch the slot, which is a line nowhere near. It stays true, since slots are put in at the head alone. A link that does
+ * not say so may be the last one all the same.
  */
 #ifndef HF_SHM_INDEX_H
 #define HF_SHM_INDEX_H

@@ -292,6 +292,7 @@ static uint64_t mix_packing(uint64_t hash)
                               b.lo,
                               b.hi,
                               hf_link_make(0x89abcdU, 0x12345U, 0x6789aU),
+                              hf_link_last(hf_link_make(0x89abcdU, 0x12345U, 0x9aU), 0x6789abcdU),
                               hf_persisted_make(0x89abcU, 0x5a5U, 0x12345678U),
                               hf_ref_make(0x1234U, 0x56789abcdef0ULL),
                               HF_KIND_CNT,

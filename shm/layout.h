@@ -600,12 +600,28 @@ static inline uint32_t hf_link_gen(uint64_t link)
 }
 static inline uint32_t hf_link_count(uint64_t link)
 {
-    return (uint32_t)link & 0xfffffU;
+    return (uint32_t)link >> 12 & 0xffU;
 }
 /* Slot numbers in links are one higher than in the array, so that 0 is "none". */
 static inline uint64_t hf_link_make(uint32_t slot_plus_1, uint32_t gen, uint32_t count)
 {
-    return (uint64_t)slot_plus_1 << 40 | (uint64_t)(gen & 0xfffffU) << 20 | (count & 0xfffffU);
+    return (uint64_t)slot_plus_1 << 40 | (uint64_t)(gen & 0xfffffU) << 20 | (count & 0xffU) << 12;
+}
+/* A head as it goes on in slot_next: without its count. */
+static inline uint64_t hf_link_inner(uint64_t head)
+{
+    return head & ~0xff000ULL;
+}
+/* A link that hf_link_make() made, saying that no other follows it, with the bits of its id's hash that tell ids apart. */
+#define HF_LINK_LAST 0x800U
+static inline uint64_t hf_link_last(uint64_t link, uint32_t hash)
+{
+    return link | HF_LINK_LAST | hash >> 21;
+}
+/* True when an id of this hash is neither in the slot that the link names nor behind it: neither need be looked at. */
+static inline bool hf_link_excludes(uint64_t link, uint32_t hash)
+{
+    return hf_link_slot(link) == 0 || ((link & HF_LINK_LAST) != 0 && ((link ^ hash >> 21) & 0x7ffU) != 0);
 }
 
 static inline uint64_t hf_persisted_make(uint32_t gen, uint32_t ordinal, uint32_t receipts)

@@ -164,6 +164,10 @@ static void index_of(const struct hf_world *world, struct hf_lines *lines)
                 state == HF_STATE_CREDIT || (slot->slot_id_hash & seg->heads_mask) != h) {
                 BROKEN(lines, "chain %u has slot %u, which is %s", h, idx, state_name(state));
             }
+            if ((link & HF_LINK_LAST) != 0 &&
+                (hf_link_slot(slot->slot_next) != 0 || hf_link_excludes(link, slot->slot_id_hash))) {
+                BROKEN(lines, "chain %u hides slot %u, or the one behind it", h, idx);
+            }
             seen[idx]++;
             link = slot->slot_next;
         }

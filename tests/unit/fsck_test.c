@@ -562,6 +562,10 @@ static void plant_link_out(struct hf_test_quota *quota)
 {
     *head_of(quota, "open") = hf_link_make(0xfffff0, 1, 1);
 }
+static void plant_link_hiding(struct hf_test_quota *quota)
+{
+    *head_of(quota, "open") ^= HF_LINK_LAST - 1U; /* another hash than its id has */
+}
 static void plant_ring(struct hf_test_quota *quota)
 {
     struct hf_shm_slot *slot = slot_of(quota, "open");
@@ -655,6 +659,7 @@ static const struct plant plants[] = {
     {"slot claim", plant_claim, HF_FSCK_SLOT_CLAIM, true},
     {"index link", plant_link, HF_FSCK_INDEX_LINK, true},
     {"index link out", plant_link_out, HF_FSCK_INDEX_LINK, true},
+    {"index link, hiding", plant_link_hiding, HF_FSCK_INDEX_LINK, true},
     {"index ring", plant_ring, HF_FSCK_INDEX_RING, true},
     {"index foreign", plant_foreign, HF_FSCK_INDEX_FOREIGN, true},
     {"index missing", plant_missing, HF_FSCK_INDEX_MISSING, true},

@@ -223,6 +223,84 @@ static void insert_find_remove(void **state)
     assert_int_equal(hf_link_slot(seg->heads[5 & seg->heads_mask]), 0);
 }
 
+/* The hash of an id in chain 5, with a tag: the bits that a last link carries. */
+static uint32_t tagged(uint32_t tag)
+{
+    return tag << 21 | 5U;
+}
+
+static bool says_last(uint64_t link)
+{
+    return (link & HF_LINK_LAST) != 0;
+}
+
+static void a_last_link_spares_its_slot(void **state)
+{
+    struct hf_segment *seg = *state;
+    uint64_t *head = &seg->heads[5];
+    uint32_t found;
+
+    assert_int_equal(insert(seg, tagged(1), "a", 1, NULL), HF_INDEX_INSERTED);
+    assert_true(says_last(*head));
+    assert_true(hf_link_excludes(*head, tagged(2)));
+    assert_false(hf_link_excludes(*head, tagged(1)));
+    /* A new generation under the link stops whoever looks at the slot. */
+    struct hf_u128 st = seg->slots[1].slot_st;
+    seg->slots[1].slot_st.hi++;
+    assert_int_equal(find(seg, tagged(2), "b", NOW, &found), HF_INDEX_ABSENT);
+    assert_int_equal(find(seg, tagged(1), "c", NOW, &found), HF_INDEX_BUSY);
+    assert_int_equal(insert(seg, tagged(2), "b", 2, NULL), HF_INDEX_INSERTED);
+    /* Behind another one, the last link goes on saying so. */
+    assert_false(says_last(*head));
+    assert_true(says_last(seg->slots[2].slot_next));
+    assert_int_equal(hf_link_count(seg->slots[2].slot_next), 0);
+    assert_int_equal(find(seg, tagged(3), "c", NOW, &found), HF_INDEX_ABSENT);
+    seg->slots[1].slot_st = st;
+    assert_int_equal(find(seg, tagged(1), "a", NOW, &found), HF_INDEX_FOUND);
+    assert_int_equal(found, 1);
+    /* Two ids may have one tag. */
+    assert_int_equal(insert(seg, tagged(1), "c", 3, NULL), HF_INDEX_INSERTED);
+    assert_int_equal(insert(seg, tagged(1), "a", 4, &found), HF_INDEX_FOUND);
+    assert_int_equal(found, 1);
+    assert_int_equal(find(seg, tagged(2), "b", NOW, &found), HF_INDEX_FOUND);
+}
+
+static void a_link_says_last_only_where_nothing_follows(void **state)
+{
+    struct hf_segment *seg = *state;
+    const uint64_t *head = &seg->heads[5];
+    const char *const ids[] = {"a", "b", "c", "d"};
+    uint32_t found;
+
+    for (uint32_t i = 0; i < 4; i++)
+        assert_int_equal(insert(seg, tagged(i), ids[i], 10 + i, NULL), HF_INDEX_INSERTED);
+    /* The last one, with another one between it and the head. */
+    assert_true(hf_index_remove(seg, tagged(0), 10));
+    for (uint32_t i = 1; i < 4; i++)
+        assert_int_equal(find(seg, tagged(i), ids[i], NOW, &found), HF_INDEX_FOUND);
+    /* The one behind the head, with another one behind. */
+    assert_true(hf_index_remove(seg, tagged(2), 12));
+    assert_false(says_last(*head));
+    assert_int_equal(find(seg, tagged(1), "b", NOW, &found), HF_INDEX_FOUND);
+    assert_int_equal(find(seg, tagged(3), "d", NOW, &found), HF_INDEX_FOUND);
+    /* The last one, behind the head: now the head says it, and that it has changed. */
+    uint64_t before = *head;
+    assert_true(hf_index_remove(seg, tagged(1), 11));
+    assert_true(says_last(*head));
+    assert_int_equal(hf_link_slot(*head), 13 + 1);
+    assert_int_equal(hf_link_count(*head), hf_link_count(before) + 1U);
+    assert_true(hf_link_excludes(*head, tagged(1)));
+    assert_int_equal(find(seg, tagged(3), "d", NOW, &found), HF_INDEX_FOUND);
+    /* The head before a last one. */
+    assert_int_equal(insert(seg, tagged(4), "e", 14, NULL), HF_INDEX_INSERTED);
+    assert_true(hf_index_remove(seg, tagged(4), 14));
+    assert_true(says_last(*head));
+    assert_int_equal(find(seg, tagged(3), "d", NOW, &found), HF_INDEX_FOUND);
+    assert_true(hf_index_remove(seg, tagged(3), 13));
+    assert_int_equal(hf_link_slot(*head), 0);
+    assert_false(says_last(*head));
+}
+
 static void ids_are_compared_whole(void **state)
 {
     struct hf_segment *seg = *state;
@@ -531,6 +609,8 @@ int main(void)
         cmocka_unit_test(hash_spreads_counting_ids),
         cmocka_unit_test_setup_teardown(known_states_and_horizons, setup, teardown),
         cmocka_unit_test_setup_teardown(insert_find_remove, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_last_link_spares_its_slot, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_link_says_last_only_where_nothing_follows, setup, teardown),
         cmocka_unit_test_setup_teardown(ids_are_compared_whole, setup, teardown),
         cmocka_unit_test_setup_teardown(the_forgotten_are_passed_over, setup, teardown),
         cmocka_unit_test_setup_teardown(inserting_again_closes_no_ring, setup, teardown),

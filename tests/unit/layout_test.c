@@ -156,12 +156,17 @@ static void links_marks_and_references_keep_their_fields_apart(void **state)
     for (int one = 0; one < 3; one++) {
         uint32_t first = one == 0 ? 0xffffffU : 0;
         uint32_t second = one == 1 ? 0xfffffU : 0;
-        uint32_t third = one == 2 ? 0xfffffU : 0;
+        uint32_t third = one == 2 ? 0xffU : 0;
         uint64_t link = hf_link_make(first, second, third);
 
         assert_int_equal(hf_link_slot(link), first);
         assert_int_equal(hf_link_gen(link), second);
         assert_int_equal(hf_link_count(link), third);
+        /* What a last link says stands apart from all of these. */
+        uint64_t last = hf_link_last(link, 0xffffffffU);
+        assert_int_equal(last ^ link, 0xfffU);
+        assert_int_equal(hf_link_last(link, 0x1fffffU) ^ link, HF_LINK_LAST);
+        assert_int_equal(hf_link_inner(last), hf_link_last(hf_link_make(first, second, 0), 0xffffffffU));
     }
     for (int one = 0; one < 3; one++) {
         uint32_t gen = one == 0 ? 0xfffffU : 0;
@@ -179,8 +184,8 @@ static void links_marks_and_references_keep_their_fields_apart(void **state)
     ref = hf_ref_make(0, UINT64_MAX);
     assert_int_equal(hf_ref_index(ref), 0);
     assert_int_equal(hf_ref_epoch(ref), (1ULL << 48) - 1);
-    assert_int_equal(hf_link_count(hf_link_make(0, 0, 0x100000U)), 0); /* a count wraps */
-    assert_int_equal(hf_link_gen(hf_link_make(0, 0, 0x100000U)), 0);
+    assert_int_equal(hf_link_count(hf_link_make(0, 0, 0x100U)), 0); /* a count wraps */
+    assert_int_equal(hf_link_gen(hf_link_make(0, 0, 0x100U)), 0);
 }
 
 /* ---- the table for people -------------------------------------------------------------------------------- */
