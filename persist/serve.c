@@ -1,7 +1,9 @@
 #include "persist/serve_impl.h"
 
+#include "persist/reaper.h"
 #include "persist/rewind.h"
 #include "shm/clock.h"
+#include "shm/commit.h"
 #include "shm/wake.h"
 
 #include <inttypes.h>
@@ -68,7 +70,23 @@ static void look_at_sequences(struct hf_serve *serve, uint64_t mono_ms)
     }
 }
 
-/* Once a second: the dead, and whether the file is still there. */
+/* Who moved W and was killed or stopped then: on a tenant where nobody works it would wait for the next one who does, and its receipt
+ * with it. Of all tenants, as an entry of a dead process may have been taken by another one, and then no death is seen. */
+static void apply_words(struct hf_segment *seg)
+{
+    struct hf_u128 ignored;
+
+    for (uint32_t i = 0; i < seg->tenants_cnt; i++) {
+        const struct hf_shm_tenant *tenant = &seg->tenants[i];
+
+        /* relaxed: hints; hf_commit_ready() looks itself. */
+        if (hf_load_rlx_u64(&tenant->ten_applied) < hf_load_rlx_u64(&tenant->ten_word.lo) >> 20) {
+            (void)hf_commit_ready(seg, i, &ignored); /* lost to others, they apply; damaged, fsck tells */
+        }
+    }
+}
+
+/* Once a second: the dead, what they left in W, and whether the file is still there. */
 static void keep_house(struct hf_serve *serve, uint64_t mono_ms)
 {
     if (mono_ms < serve->next_house_ms) {
@@ -86,6 +104,7 @@ static void keep_house(struct hf_serve *serve, uint64_t mono_ms)
             dead);
         hf_drain_look_at_all(serve->drain);
     }
+    apply_words(&serve->seg); /* after the sweep, and before the cycle that takes the marks */
     if (!hf_segment_in_place(&serve->seg) && hf_segment_state(&serve->seg) == HF_SEGMENT_READY) {
         hf_log_say(
             &serve->log, HF_LOG_ERROR,

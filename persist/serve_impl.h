@@ -3,7 +3,6 @@
 #define HF_PERSIST_SERVE_IMPL_H
 
 #include "persist/clockkeeper.h"
-#include "persist/reaper.h"
 #include "persist/roller.h"
 #include "persist/serve.h"
 #include "persist/temporary.h"

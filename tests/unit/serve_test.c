@@ -564,6 +564,48 @@ static void half_made_slots_of_the_dead_are_freed(void **state)
     assert_int_equal(daemon_.seg->header->hdr_alarms[HF_ALARM_ABANDONED], 2);
 }
 
+/* A worker that died behind W, on a tenant where nobody works: what it did is applied, and its receipt comes. */
+static void what_the_dead_got_through_is_applied(void **state)
+{
+    struct hf_receipt rows[4];
+    uint32_t wait_ms;
+
+    (void)state;
+    reserve("a", "u", 10, 50);
+    hf_test_daemon_drain(&daemon_);
+    pid_t child = fork();
+
+    assert_true(child >= 0);
+    if (child == 0) {
+        struct holdfast *handle = NULL;
+        struct hf_found found;
+        struct hf_u128 word;
+        struct hf_op op;
+
+        if (holdfast_join(daemon_.shared, &handle) != HOLDFAST_OK ||
+            hf_slot_find(handle, "a", 1, 0, &found) != HF_INDEX_FOUND ||
+            hf_commit_ready(handle->seg, found.slot->slot_tenant, &word) != HF_OK ||
+            !hf_commit_describe(handle->seg, found.slot_idx, HF_KIND_RELEASE, hf_word_seq(word) + 1,
+                                hf_word_time_ms(word), &op, NULL)) {
+            _exit(1);
+        }
+        struct hf_u128 next = hf_word_make(op.seq, op.kind, op.slot_idx, hf_word_time_ms(word));
+
+        _exit(hf_cas_acqrel_u128(&handle->seg->tenants[found.slot->slot_tenant].ten_word, word, next) ? 0
+                                                                                                      : 2);
+    }
+    int status = 0;
+
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(WEXITSTATUS(status), 0);
+    assert_int_equal(hf_test_daemon_receipts(&daemon_, "a", rows, 4), 1);
+    (void)hf_serve_step(daemon_.serve, &wait_ms);
+    hf_test_daemon_drain(&daemon_);
+    assert_int_equal(hf_test_daemon_receipts(&daemon_, "a", rows, 4), 2);
+    assert_int_equal(rows[1].kind, HF_RECEIPT_RELEASE);
+    expect_limit(0, 0);
+}
+
 /* ---- the clock -------------------------------------------------------------------------------------------------- */
 
 static struct hf_store_time reading(uint64_t store_ms, uint64_t mono_ms)
@@ -639,6 +681,7 @@ int main(void)
         CASE(a_running_daemon_knows_its_gap_again),
         CASE(an_epoch_of_the_same_number_is_not_ours),
         CASE(half_made_slots_of_the_dead_are_freed),
+        CASE(what_the_dead_got_through_is_applied),
         CASE(jumps_of_the_clock_are_taken_after_a_minute),
     };
 #undef CASE
