@@ -30,7 +30,7 @@ struct hf_closed {
     struct hf_log log;
     struct hf_closed_queue queues[2]; /* 0: replay horizon, 1: late horizon */
     uint64_t *used;                   /* bit per slot: not FREE when last seen */
-    uint64_t *word_seqs;              /* one a tenant, of hf_commit_detach() */
+    uint64_t *word_seqs; /* per tenant: at which sequence freeing saw its W last; see hf_commit_detach() */
     uint32_t used_cnt;
     uint64_t forgotten_cnt; /* since it was last said */
     uint64_t said_ms;

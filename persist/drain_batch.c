@@ -1,6 +1,7 @@
 /* A batch on its way: announced in the segment, committed by the store, marked in its slots. */
 #include "persist/drain_impl.h"
 
+#include "persist/batch.h"
 #include "shm/clock.h"
 
 #include <inttypes.h>

@@ -3,10 +3,8 @@
 #ifndef HF_PERSIST_DRAIN_IMPL_H
 #define HF_PERSIST_DRAIN_IMPL_H
 
-#include "persist/batch.h"
 #include "persist/closed.h"
 #include "persist/drain.h"
-#include "persist/snapshot.h"
 
 #define HF_DRAIN_ROWS_MAX 8192U /* of a batch */
 

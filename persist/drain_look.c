@@ -1,10 +1,11 @@
 /* From a slot that changed to rows of a batch. */
 #include "persist/drain_impl.h"
 
+#include "persist/batch.h"
+#include "persist/snapshot.h"
 #include "shm/commit.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 static void known_of(const struct hf_drain *drain, const struct hf_snapshot *snap,

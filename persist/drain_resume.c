@@ -1,6 +1,8 @@
 /* A daemon that continues: finishes the batch that the one before it had announced. */
 #include "persist/drain_impl.h"
 
+#include "persist/batch.h"
+
 #include <string.h>
 
 struct resume {

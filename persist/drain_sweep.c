@@ -3,6 +3,7 @@
 
 #include "core/slot.h"
 #include "persist/retire.h"
+#include "persist/snapshot.h"
 #include "shm/chunk.h"
 #include "shm/commit.h"
 

@@ -54,8 +54,7 @@ int hf_retire_slot(struct hf_segment *seg, uint64_t daemon_ref, uint32_t slot_id
 
     /* Abandoned while it was being filled, its tenant may be anything: no W ever named it in this life. */
     if (tenant < seg->tenants_cnt) {
-        uint64_t never = 0;
-        int rc = hf_commit_detach(seg, tenant, slot_idx, st, word_seqs == NULL ? &never : &word_seqs[tenant]);
+        int rc = hf_commit_detach(seg, tenant, slot_idx, st, &word_seqs[tenant]);
 
         if (rc != HF_OK) {
             unclaim(slot); /* E17 */

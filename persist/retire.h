@@ -21,7 +21,7 @@
 #include "shm/segment.h"
 
 /* Frees the slot whose state is st (final with every receipt committed, or abandoned). word_seqs: what hf_commit_detach() has seen of
- * W, one for each of the segment's tenants; NULL: W is read in any case. HF_OK: it is FREE, its generation kept.
+ * W, one for each of the segment's tenants. HF_OK: it is FREE, its generation kept.
  * HF_EBUSY: claimed by a live process, or it has changed: look at it again. HF_ECORRUPT: its tenant cannot be made ready. */
 int hf_retire_slot(struct hf_segment *seg, uint64_t daemon_ref, uint32_t slot_idx, struct hf_u128 st,
                    uint64_t *word_seqs);

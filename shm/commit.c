@@ -357,7 +357,8 @@ bool hf_commit_run(struct hf_segment *seg, uint32_t tenant_idx, struct hf_u128 w
  * before W went on, none after it starts from there, and W never goes back, so a look of some time ago does as well as one now.
  * E10 acquire (hf_commit_ready, when seen was read): what the caller does next comes after W's going on. Whoever then finds the slot
  * FREE (E6) begins its next life (E16); a helper of the old one that has copied a field of the next finds at E11 a W as new as seen.
- * Sequence 0 says nothing: a repair that finds a state ahead of W forgets its sequence, and W may name that slot still. */
+ * Sequence 0 says nothing. No W names a slot that was rebuilt (W is 0 then) or whose sequence a repair forgot (it mends words before
+ * slots, and lets no W name what its state does not allow); but damage may have taken the sequence of one that W does name. */
 static bool hf_commit_is_past(struct hf_u128 st, uint64_t seen)
 {
     return hf_commit_is_terminal(hf_st_state(st)) && hf_st_seq(st) != 0 && hf_st_seq(st) < seen;

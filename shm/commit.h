@@ -137,7 +137,8 @@ static inline bool hf_commit_is_terminal(enum hf_state state)
 /* Daemon: makes W of the tenant name this slot, whose state is st, no more. Where it is known not to, W is not read: its line stays
  * with those who work on the tenant. *seen: the sequence of this tenant's W as the caller read it last, 0 at first; of one thread alone,
  * and of one segment as long as it is attached (while a segment stands, the sequence of a W never falls, and who makes or repairs it
- * is alone in it). HF_OK, HF_EBUSY, HF_ECORRUPT. */
+ * is alone in it). A state with a lower sequence than that of its closing is damaged, and W may be left naming its slot: freeing
+ * does not find that, fsck does (HF_FSCK_WORD). HF_OK, HF_EBUSY, HF_ECORRUPT. */
 int hf_commit_detach(struct hf_segment *seg, uint32_t tenant_idx, uint32_t slot_idx, struct hf_u128 st,
                      uint64_t *seen);
 

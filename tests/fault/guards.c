@@ -200,7 +200,34 @@ static void what_can_be_settled_late_is_never_past(void **state)
     assert_int_equal(hf_test_mismatches(&world.quota), 0);
 }
 
-/* A repair forgets the sequence of a state that was ahead of W: nothing says then that W has gone on. */
+/* What was seen of the W of one tenant says nothing of another's, which is far behind. */
+static void what_was_seen_is_of_one_tenant(void **state)
+{
+    struct hf_segment *seg = world.quota.seg;
+    struct holdfast_request request;
+    struct holdfast_answer answer;
+    struct holdfast_closing closing;
+
+    (void)state;
+    assert_true(world_forget(&world, d_comes_and_goes()));
+    holdfast_request_init(&request);
+    request.id = "b";
+    request.tenant = "z";
+    request.team = "u";
+    request.capability = "c";
+    request.tokens = 20;
+    request.cost_micros = 77;
+    assert_int_equal(holdfast_reserve(world.other, &request, &answer), HOLDFAST_OK);
+    assert_int_equal(holdfast_release(world.other, "b", 0, &closing), HOLDFAST_OK);
+    uint32_t slot_b = (uint32_t)(answer.hold >> 20) - 1U;
+    assert_int_equal(seg->slots[slot_b].slot_tenant, 1);
+    assert_true(hf_st_seq(seg->slots[slot_b].slot_st) < world.word_seqs[0]);
+    assert_int_equal(hf_word_slot(seg->tenants[1].ten_word), slot_b);
+    assert_true(world_forget(&world, slot_b));
+    assert_int_equal(hf_word_kind(seg->tenants[1].ten_word), HF_KIND_NONE);
+}
+
+/* Damage has taken the sequence of a state that W names still: nothing says then that W has gone on. */
 static void what_has_no_sequence_is_never_past(void **state)
 {
     struct hf_segment *seg = world.quota.seg;
@@ -502,6 +529,7 @@ int main(void)
         GUARD(a_free_slot_is_named_by_nobody),
         GUARD(what_the_word_was_seen_at_is_not_past),
         GUARD(what_can_be_settled_late_is_never_past),
+        GUARD(what_was_seen_is_of_one_tenant),
         GUARD(what_has_no_sequence_is_never_past),
         GUARD(what_changed_since_is_not_freed),
         GUARD(who_waits_in_a_queue_waits_as_it_is),

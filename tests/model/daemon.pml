@@ -1,7 +1,7 @@
-/* The daemon: persist/drain*.c, persist/batch.c, persist/retire.c, the reaping of core/reap.c, hf_chunk_return of shm/chunk.c. It
+/* The daemon: persist/{drain*,batch,closed,retire}.c, the reaping of core/reap.c, hf_chunk_return of shm/chunk.c. It
  * looks at slots in any order, as often as there is something to do; killed, the next one takes its place. */
 
-#define RET_SURVIVOR 1 /* somebody's next operation on the tenant */
+#define RET_SURVIVOR 1 /* somebody's next operation on the tenant, or the daemon's look at all W (apply_words) */
 #define RET_UNDEAD   2 /* hf_retire_bury */
 #define RET_DETACH   3 /* hf_commit_detach */
 #define RET_REAP     4 /* hf_reap_slot */

@@ -1,5 +1,5 @@
 /* The protocol of the shared segment as a model: shm/commit.c, shm/index.c, shm/chunk.c, core/{slot,admit,settle,close,
- * extend,reap}.c, persist/{drain,batch,retire}.c. README.md maps its parts to the code and says what it leaves out.
+ * extend,reap}.c, persist/{drain*,batch,closed,retire}.c. README.md maps its parts to the code and says what it leaves out.
  *
  * One step is one access to shared memory, together with the local computing that follows it. A process may be killed
  * between any two steps; a process that is stopped is one that the scheduler does not choose.

@@ -356,7 +356,7 @@ static void retire_a(struct hf_world *world, struct holdfast *handle, char *answ
         struct hf_u128 st = hf_commit_read_st(&seg->slots[i]);
 
         if (hf_st_state(st) == HF_STATE_RELEASED) {
-            rc = hf_retire_slot(seg, handle->owner.ref, i, st, NULL);
+            rc = hf_retire_slot(seg, handle->owner.ref, i, st, world->word_seqs);
         }
     }
     begin_telling(answer);

@@ -1,5 +1,6 @@
 /* Two levels: one process is stopped in its operation, a helper is stopped or killed in the middle of helping, the first one's
- * slot is closed, persisted, freed and filled again on another tenant whose sequence is far away; then they go on. */
+ * slot is closed, persisted, freed and filled again on another tenant whose sequence is far away; then they go on. At every second
+ * place it is freed without a look at W, which the third has seen to go on from it. */
 #include "tests/torture/step_grid.h"
 #include "tests/torture/step_ops.h"
 
@@ -59,7 +60,11 @@ struct two_test {
     bool keep; /* the third closes, but does not free */
     bool finishing;
     bool reused;
+    bool unseen; /* `a` is to be freed without a look at W, if its state allows */
+    bool passed; /* pass_by() is done */
     uint64_t reused_cnt;
+    uint64_t unseen_cnt; /* `a` freed without a look at W, while first and helper stood */
+    uint64_t unseen_all; /* in all cases */
     struct outcome refs[REFS];
     struct outcome found;
 };
@@ -104,6 +109,48 @@ static void fill_again(struct two_test *test, uint32_t slot_idx)
     test->reused_cnt += mine && !test->finishing;
 }
 
+/* Another operation on the first tenant: W goes on from `a`, and is seen to, when the slot of that one is freed. */
+static void pass_by(struct two_test *test)
+{
+    struct hf_world *world = &test->world;
+    struct holdfast_closing closing;
+    char answer[ANSWER];
+
+    hf_step_reserve(world->me, "q", "t", "u", NULL, 1, 1, HF_WORLD_LONG_TTL, answer, sizeof(answer));
+    uint32_t slot_idx = hf_world_slot(world, "q");
+
+    if (slot_idx == HF_SHM_NONE || holdfast_release(world->me, "q", 0, &closing) != HOLDFAST_OK) {
+        hf_grid_violation(&test->grid, "%s: another operation: %s", test->cas->name, answer);
+        return;
+    }
+    hf_world_persist(world, slot_idx);
+    struct hf_u128 st = hf_commit_read_st(&world->seg->slots[slot_idx]);
+
+    if (hf_retire_slot(world->seg, world->me->owner.ref, slot_idx, st, world->word_seqs) != HF_OK) {
+        hf_grid_violation(&test->grid, "%s: the slot of another operation is not freed", test->cas->name);
+    }
+    test->passed = true;
+}
+
+/* Frees the slot of `a`. After pass_by() W is one ahead of what was seen, by the detach: so a look at W shows. */
+static bool free_a(struct two_test *test, uint32_t slot_idx, struct hf_u128 st)
+{
+    struct hf_world *world = &test->world;
+    uint32_t tenant = world->seg->slots[slot_idx].slot_tenant;
+    bool ahead = test->unseen && !test->finishing && !test->passed;
+
+    if (ahead) {
+        pass_by(test);
+    }
+    uint64_t seen = world->word_seqs[tenant];
+
+    if (hf_retire_slot(world->seg, world->me->owner.ref, slot_idx, st, world->word_seqs) != HF_OK) {
+        return false;
+    }
+    test->unseen_cnt += ahead && world->word_seqs[tenant] == seen;
+    return true;
+}
+
 /* Closes `a`, makes its receipts, frees its slot, fills it again: as far as it gets. */
 static void third(struct two_test *test)
 {
@@ -123,7 +170,7 @@ static void third(struct two_test *test)
     struct hf_u128 st = hf_commit_read_st(&world->seg->slots[slot_idx]);
 
     if (!test->keep && hf_snapshot_written(st, world->seg->slots[slot_idx].slot_persisted) &&
-        hf_retire_slot(world->seg, world->me->owner.ref, slot_idx, st, NULL) == HF_OK && !test->reused) {
+        free_a(test, slot_idx, st) && !test->reused) {
         fill_again(test, slot_idx);
     }
 }
@@ -141,6 +188,9 @@ static void finish(struct two_test *test)
     hf_step_release_b(world, world->me, answer, sizeof(answer));
     if (!test->reused) {
         fill_again(test, HF_SHM_NONE);
+    }
+    if (!test->passed) {
+        pass_by(test);
     }
     hf_step_work(world, world->me, answer, sizeof(answer));
     if (strstr(answer, "refused") != NULL || strstr(answer, "FAULT") != NULL) {
@@ -197,6 +247,7 @@ static void place(struct two_test *test, uint32_t n, uint32_t m)
     for (uint32_t try = 0; try < 20; try++) {
         hf_actor_restart_at(&test->first, &test->world, test->cas->first, &test->first_profile, n);
         test->reused = false;
+        test->passed = false;
         hf_actor_start(&test->helper, &test->world, hf_step_release_b, 1);
         if (hf_actor_run_to(&test->helper, &test->helper_profile, m)) {
             return;
@@ -276,6 +327,7 @@ static void one(struct two_test *test, const uint64_t seqs[2])
     hf_step_kill(&actor.proc);
     references(test);
     test->reused_cnt = 0;
+    test->unseen_cnt = 0;
     uint32_t firsts =
         hf_grid_accesses(&test->grid, &test->first_profile, true, FIRST_POINTS, test->first_points);
     uint32_t most = 0;
@@ -290,15 +342,18 @@ static void one(struct two_test *test, const uint64_t seqs[2])
             uint32_t mode = hf_grid_random(&test->grid, MODES);
 
             for (uint32_t k = 0; k < (test->grid.all ? MODES : 1U); k++) {
+                test->unseen = ((i + j + k) & 1U) != 0;
                 pair(test, test->first_points[i], test->helper_points[j], (mode + k) % MODES);
             }
         }
     }
+    test->unseen = false;
+    test->unseen_all += test->unseen_cnt;
     (void)printf("%-9s sequences %" PRIu64 " and %" PRIu64
                  ": %u stops of the first, up to %u of the helper, %" PRIu64 " pairs, slot reused in %" PRIu64
-                 "; first answers %s or %s or %s\n",
+                 ", freed without a look at W in %" PRIu64 "; first answers %s or %s or %s\n",
                  test->cas->name, seqs[0], seqs[1], firsts, most, test->grid.pairs - before, test->reused_cnt,
-                 test->refs[0].first, test->refs[2].first, test->refs[1].first);
+                 test->unseen_cnt, test->refs[0].first, test->refs[2].first, test->refs[1].first);
 }
 
 int main(void)
@@ -314,6 +369,9 @@ int main(void)
                 one(test, far[j]);
             }
         }
+    }
+    if (test->grid.only == NULL && test->unseen_all == 0) {
+        hf_grid_violation(&test->grid, "no slot was freed without a look at W");
     }
     hf_world_free(&test->world);
     int status = hf_grid_close(&test->grid);

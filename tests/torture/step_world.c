@@ -135,6 +135,9 @@ void hf_world_make(struct hf_world *world)
         give_up("cannot open the segment", error);
     }
     world->seg = &world->shared->map;
+    if (world->seg->tenants_cnt > HF_WORLD_TENANTS) {
+        give_up("more tenants than a world has room for", world->path);
+    }
     if (holdfast_join(world->shared, &world->maker) != HOLDFAST_OK ||
         holdfast_join(world->shared, &world->me) != HOLDFAST_OK) {
         give_up("cannot join the segment", world->path);
@@ -187,6 +190,7 @@ static void put(struct hf_world *world, const uint8_t *image, const struct holdf
     *world->maker = *maker;
     *world->me = *me;
     world->retired[0] = '\0';
+    memset(world->word_seqs, 0, sizeof(world->word_seqs));
     memset(world->page, 0, sizeof(*world->page));
 }
 
@@ -266,7 +270,7 @@ void hf_world_tidy(struct hf_world *world)
         st = hf_commit_read_st(&seg->slots[i]);
         if (hf_st_state(st) == HF_STATE_ABANDONED ||
             (hf_snapshot_final(hf_st_state(st)) && hf_snapshot_written(st, seg->slots[i].slot_persisted))) {
-            (void)hf_retire_slot(seg, world->me->owner.ref, i, st, NULL);
+            (void)hf_retire_slot(seg, world->me->owner.ref, i, st, world->word_seqs);
         }
     }
     for (uint32_t i = 0; i < seg->chunks_cnt; i++) {

@@ -14,6 +14,7 @@
 #define HF_WORLD_TEXT_BYTES 16384U
 #define HF_WORLD_ACTORS     3U
 #define HF_WORLD_SLOTS      64U
+#define HF_WORLD_TENANTS    128U
 #define HF_WORLD_LONG_TTL   UINT64_C(100000000)
 
 /* Shared with the children: what an operation answered. */
@@ -38,8 +39,10 @@ struct hf_world {
     struct holdfast image_maker, image_me;
     struct holdfast crash_maker, crash_me;
     struct hf_u128 seen[HF_WORLD_SLOTS]; /* st of each slot when the marks were taken */
-    struct hf_lines *lines;              /* room of hf_world_text */
-    char retired[4096];                  /* receipts of what was freed since the image was put back */
+    /* The daemon's, of hf_commit_detach(). Zeroed whenever an image is put back: W goes back then. */
+    uint64_t word_seqs[HF_WORLD_TENANTS];
+    struct hf_lines *lines; /* room of hf_world_text */
+    char retired[4096];     /* receipts of what was freed since the image was put back */
 };
 
 /* Zeroed memory, shared with children: what is written between two forks is not copied again after each. */
