@@ -73,8 +73,8 @@ void hf_fsck_check_tenants(struct hf_fsck *fsck); /* fsck_tenant.c: tenants, row
 void hf_fsck_check_slots(struct hf_fsck *fsck);   /* fsck_slot.c: chunks and slots */
 void hf_fsck_check_index(struct hf_fsck *fsck); /* fsck_index.c: chains; before the slots of the same look */
 
-/* The slot's own chain holds it now. */
-bool hf_fsck_is_linked(const struct hf_segment *seg, uint32_t slot_idx);
+/* The link by which the chain of that hash holds the slot now; 0: it does not. */
+uint64_t hf_fsck_link_to(const struct hf_segment *seg, uint32_t slot_idx, uint32_t hash);
 
 /* ---- shared -------------------------------------------------------------------------------------------------- */
 

@@ -71,13 +71,34 @@ static bool has_twin(const struct hf_fsck *fsck, const struct walk *walk, uint32
 }
 
 /* A slot that a link names belongs there: by its hash, and by its state. */
-static bool belongs(const struct hf_segment *seg, uint32_t slot_idx, struct hf_u128 st, uint32_t head_idx)
+static bool belongs(const struct hf_segment *seg, uint32_t hash, struct hf_u128 st, uint32_t head_idx)
 {
     enum hf_state state = hf_st_state(st);
 
     /* ABANDONED is taken out before it is FREE; a credit has no id. */
     return state != HF_STATE_FREE && state != HF_STATE_FILLING && state != HF_STATE_CREDIT &&
-           (hf_load_rlx_u32(&seg->slots[slot_idx].slot_id_hash) & seg->heads_mask) == head_idx;
+           (hash & seg->heads_mask) == head_idx;
+}
+
+/* A link that says that it is the last one is followed by another, or has another tag than its slot's hash. Where that hash is not
+ * its id's, the hash is wrong and not the link: check_id() says so, and the tag may be what proves it. */
+static bool hides(const struct hf_segment *seg, const struct hf_shm_slot *slot, uint32_t hash, uint64_t link,
+                  uint64_t next)
+{
+    char id[64];
+
+    if ((link & HF_LINK_LAST) == 0) {
+        return false;
+    }
+    if (hf_link_slot(next) != 0) {
+        return true;
+    }
+    if (!hf_link_excludes(link, hash)) {
+        return false;
+    }
+    uint32_t bytes = hf_slot_load_text(slot->slot_id, hf_load_rlx_u8(&slot->slot_id_bytes), id);
+
+    return hf_index_hash(seg, id, bytes) == hash;
 }
 
 /* Follows one chain once. */
@@ -100,15 +121,17 @@ static enum end walk_once(struct hf_fsck *fsck, uint32_t head_idx, struct walk *
         }
         const struct hf_shm_slot *slot = &seg->slots[idx];
         uint64_t next = hf_load_acq_u64(&slot->slot_next); /* E4 acquire -> filler, hf_index_remove */
+        uint32_t hash = hf_load_rlx_u32(&slot->slot_id_hash);
+        bool hiding = hides(seg, slot, hash, link, next);
 
-        hf_fence_acq();                              /* E4 fence */
+        hf_fence_acq(); /* E4 fence: next, hash and id were read before the generation is checked */
         struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
 
         walk->bad_slot = idx;
         if (hf_st_gen(st) != hf_link_gen(link)) {
             return BAD_LINK;
         }
-        if (!belongs(seg, idx, st, head_idx)) {
+        if (!belongs(seg, hash, st, head_idx)) {
             return FOREIGN;
         }
         if (walk->steps >= seg->slots_cnt || was_seen(walk, idx)) {
@@ -121,8 +144,7 @@ static enum end walk_once(struct hf_fsck *fsck, uint32_t head_idx, struct walk *
             walk->seen[walk->seen_cnt++] = idx;
         }
         fsck->linked[idx] = hf_st_gen(st) + 1U;
-        if ((link & HF_LINK_LAST) != 0 &&
-            (hf_link_slot(next) != 0 || hf_link_excludes(link, hf_load_rlx_u32(&slot->slot_id_hash)))) {
+        if (hiding) {
             hiding_link = link;
             hiding_slot = idx;
         }
@@ -154,10 +176,13 @@ static void say(struct hf_fsck *fsck, uint32_t head_idx, const struct walk *walk
         item->idx = head_idx;
         item->slot = walk->bad_slot;
         item->sig[0] = walk->bad_link;
-        item->sig[1] = end == RING ? 0 : walk->steps; /* of a ring, wherever it was left */
-        if (end == RING) {
-            item->sig[0] = 0;
+        item->sig[1] = walk->steps;
+        if (end == RING) { /* wherever it was left */
+            item->sig[0] = item->sig[1] = 0;
             item->slot = HF_SHM_NONE;
+        } else if (end == HIDING) { /* the same however many come before it */
+            item->sig[0] = hf_link_inner(walk->bad_link);
+            item->sig[1] = 0;
         }
     }
 }
@@ -178,11 +203,10 @@ static void check_chain(struct hf_fsck *fsck, uint32_t head_idx)
     say(fsck, head_idx, &walk, end);
 }
 
-bool hf_fsck_is_linked(const struct hf_segment *seg, uint32_t slot_idx)
+uint64_t hf_fsck_link_to(const struct hf_segment *seg, uint32_t slot_idx, uint32_t hash)
 {
-    const struct hf_shm_slot *slot = &seg->slots[slot_idx];
-    uint32_t head_idx = hf_load_rlx_u32(&slot->slot_id_hash) & seg->heads_mask;
-    struct hf_u128 st = hf_commit_read_st(slot); /* E13 */
+    uint32_t head_idx = hash & seg->heads_mask;
+    struct hf_u128 st = hf_commit_read_st(&seg->slots[slot_idx]); /* E13 */
 
     for (uint32_t try = 0; try < WALK_TRIES; try++) {
         uint64_t link = hf_load_acq_u64(&seg->heads[head_idx]); /* E3 acquire */
@@ -192,10 +216,10 @@ bool hf_fsck_is_linked(const struct hf_segment *seg, uint32_t slot_idx)
             uint32_t idx = hf_link_slot(link) - 1U;
 
             if (idx == slot_idx && hf_link_gen(link) == hf_st_gen(st)) {
-                return true;
+                return link;
             }
             if (idx >= seg->slots_cnt || steps >= seg->slots_cnt) {
-                return false;
+                return 0;
             }
             uint64_t next = hf_load_acq_u64(&seg->slots[idx].slot_next); /* E4 acquire */
 
@@ -207,11 +231,11 @@ bool hf_fsck_is_linked(const struct hf_segment *seg, uint32_t slot_idx)
             link = next;
         }
         if (whole) {
-            return false;
+            return 0;
         }
         hf_pause();
     }
-    return false;
+    return 0;
 }
 
 void hf_fsck_check_index(struct hf_fsck *fsck)

@@ -169,7 +169,8 @@ static void mend_state(struct hf_mend *mend, uint32_t slot_idx)
     }
 }
 
-/* The id is right where the chain of the id holds the slot. */
+/* The id is right where the chain of the id holds the slot; in one and the same chain with either hash, where the tag of the link to
+ * it is that of the id. */
 static void mend_hash(struct hf_mend *mend, uint32_t slot_idx)
 {
     struct hf_segment *seg = mend->seg;
@@ -182,17 +183,19 @@ static void mend_hash(struct hf_mend *mend, uint32_t slot_idx)
     uint32_t right = hf_index_hash(seg, slot->slot_id, bytes);
     uint32_t before = slot->slot_id_hash;
 
-    /* In one and the same chain with either hash, nothing tells which of the two was damaged. */
-    if (((right ^ before) & seg->heads_mask) == 0) {
+    if (right == before) {
+        return;
+    }
+    uint64_t link = hf_fsck_link_to(seg, slot_idx, right);
+    bool same_chain = ((right ^ before) & seg->heads_mask) == 0;
+
+    /* Which of the two is right cannot be told. */
+    if (link == 0 || (same_chain && (!hf_link_excludes(link, before) || hf_link_excludes(link, right)))) {
         return;
     }
     hf_store_rlx_u32(&slot->slot_id_hash, right);
-    if (!hf_fsck_is_linked(seg, slot_idx)) {
-        hf_store_rlx_u32(&slot->slot_id_hash, before); /* which of the two is right cannot be told */
-        return;
-    }
     struct hf_fsck_item item = hf_mend_item(HF_FSCK_SLOT_ID, before, right,
-                                            "the hash was made again from the id, in whose chain it hangs");
+                                            "the hash was made again from the id, by whose link it hangs");
 
     item.slot = slot_idx;
     hf_fsck_say(mend->fsck, &item);

@@ -264,7 +264,7 @@ static void check_linked(const struct judged *j)
     if (j->fsck->linked[j->slot_idx] == gen + 1U || (j->slot->slot_flags & HF_SLOT_CONFLICT) != 0 ||
         (hf_fsck_is_written(j->slot, j->st) && claim != 0 &&
          (claim == hf_load_rlx_u64(&seg->header->hdr_daemon) || !hf_owner_alive(seg, claim))) ||
-        hf_fsck_is_linked(seg, j->slot_idx)) {
+        hf_fsck_link_to(seg, j->slot_idx, j->slot->slot_id_hash) != 0) {
         return; /* linked; or of an id that another has (a conflict); or on its way out, by the daemon or a dead one */
     }
     (void)wrong(j, HF_FSCK_INDEX_MISSING, "its id does not find it: no chain of the index holds this slot");

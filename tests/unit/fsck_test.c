@@ -515,9 +515,16 @@ static void plant_hash(struct hf_test_quota *quota)
 {
     slot_of(quota, "open")->slot_id_hash ^= 1U;
 }
+/* Of the same chain. The first one of all that was put in hangs by a link that says it is the last, and has the id's tag. */
 static void plant_hash_high(struct hf_test_quota *quota)
 {
-    slot_of(quota, "open")->slot_id_hash ^= 0x80000000U; /* of the same chain */
+    slot_of(quota, "old")->slot_id_hash ^= 0x80000000U;
+}
+/* Of the same chain and tag. */
+static void plant_hash_middle(struct hf_test_quota *quota)
+{
+    assert_true(quota->seg->heads_mask < 0x100000U);
+    slot_of(quota, "old")->slot_id_hash ^= 0x100000U;
 }
 static void plant_flags(struct hf_test_quota *quota)
 {
@@ -565,6 +572,23 @@ static void plant_link_out(struct hf_test_quota *quota)
 static void plant_link_hiding(struct hf_test_quota *quota)
 {
     *head_of(quota, "open") ^= HF_LINK_LAST - 1U; /* another hash than its id has */
+}
+/* The tag is right, and another one follows. */
+static void plant_link_followed(struct hf_test_quota *quota)
+{
+    uint64_t *head = head_of(quota, "open");
+    char id[16];
+    uint32_t hash;
+    uint32_t n = 0;
+
+    do {
+        int bytes = snprintf(id, sizeof(id), "beside%u", n++);
+
+        hash = hf_index_hash(quota->seg, id, (uint32_t)bytes);
+    } while (((hash ^ slot_of(quota, "open")->slot_id_hash) & quota->seg->heads_mask) != 0);
+    reserve(quota, id, "w", 1, 1);
+    assert_int_not_equal(hf_link_slot(slot_of(quota, id)->slot_next), 0);
+    *head = hf_link_last(*head, hash);
 }
 static void plant_ring(struct hf_test_quota *quota)
 {
@@ -650,7 +674,8 @@ static const struct plant plants[] = {
     {"slot deadline", plant_deadline, HF_FSCK_SLOT_AMOUNT, false},
     {"slot id", plant_id, HF_FSCK_SLOT_ID, false},
     {"slot hash", plant_hash, HF_FSCK_SLOT_ID, true},
-    {"slot hash, same chain", plant_hash_high, HF_FSCK_SLOT_ID, false},
+    {"slot hash, same chain", plant_hash_high, HF_FSCK_SLOT_ID, true},
+    {"slot hash, same chain and tag", plant_hash_middle, HF_FSCK_SLOT_ID, false},
     {"slot flags", plant_flags, HF_FSCK_SLOT_FLAGS, false},
     {"slot generation", plant_generation, HF_FSCK_SLOT_FLAGS, false},
     {"slot names", plant_slot_name, HF_FSCK_SLOT_NAMES, false},
@@ -660,6 +685,7 @@ static const struct plant plants[] = {
     {"index link", plant_link, HF_FSCK_INDEX_LINK, true},
     {"index link out", plant_link_out, HF_FSCK_INDEX_LINK, true},
     {"index link, hiding", plant_link_hiding, HF_FSCK_INDEX_LINK, true},
+    {"index link, hiding the next", plant_link_followed, HF_FSCK_INDEX_LINK, true},
     {"index ring", plant_ring, HF_FSCK_INDEX_RING, true},
     {"index foreign", plant_foreign, HF_FSCK_INDEX_FOREIGN, true},
     {"index missing", plant_missing, HF_FSCK_INDEX_MISSING, true},
@@ -815,6 +841,33 @@ static void what_can_be_proved_is_mended_once(void **state)
     }
 }
 
+/* The link is right then, and its tag proves the hash. */
+static void a_wrong_hash_is_no_wrong_link(void **state)
+{
+    struct hf_test_quota quota;
+    struct found found;
+
+    (void)state;
+    fill(&quota);
+    uint32_t slot_idx = hf_test_slot(&quota, "old");
+    uint32_t hash = quota.seg->slots[slot_idx].slot_id_hash;
+
+    plant_hash_high(&quota);
+    struct hf_fsck_result result = check(quota.seg, &found);
+
+    assert_int_equal(result.damage, 1);
+    assert_int_equal(count(&found, HF_FSCK_SLOT_ID, HF_FSCK_DAMAGE), 1);
+    leave(&quota);
+    result = repair(quota.seg, &found, nothing_charged);
+    assert_int_equal(result.damage, 0);
+    assert_int_equal(count(&found, HF_FSCK_SLOT_ID, HF_FSCK_MENDED), 1);
+    assert_int_equal(count(&found, HF_FSCK_INDEX_LINK, HF_FSCK_MENDED), 0);
+    assert_int_equal(quota.seg->slots[slot_idx].slot_id_hash, hash);
+    come_again(&quota);
+    assert_int_equal(hf_test_slot(&quota, "old"), slot_idx);
+    hf_test_quota_free(&quota);
+}
+
 /* What cannot be proved stays, and is said. */
 static void what_cannot_be_proved_stays(void **state)
 {
@@ -944,6 +997,7 @@ int main(void)
         cmocka_unit_test(each_damage_is_found_and_named),
         cmocka_unit_test(a_wrong_value_is_told_exactly),
         cmocka_unit_test(what_can_be_proved_is_mended_once),
+        cmocka_unit_test(a_wrong_hash_is_no_wrong_link),
         cmocka_unit_test(what_cannot_be_proved_stays),
         cmocka_unit_test(a_damaged_slot_keeps_the_buckets),
         cmocka_unit_test(without_the_store_nothing_gets_smaller),
