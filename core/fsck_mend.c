@@ -240,10 +240,9 @@ static void link_slot(struct hf_segment *seg, uint32_t slot_idx)
     uint64_t *head_word = &seg->heads[slot->slot_id_hash & seg->heads_mask]; /* plain: alone */
     uint64_t head = hf_load_rlx_u64(head_word);
 
-    uint64_t link = hf_link_make(slot_idx + 1U, hf_st_gen(slot->slot_st), hf_link_count(head) + 1U);
-
     hf_store_rlx_u64(&slot->slot_next, hf_link_inner(head));
-    hf_store_rlx_u64(head_word, hf_link_slot(head) == 0 ? hf_link_last(link, slot->slot_id_hash) : link);
+    hf_store_rlx_u64(head_word,
+                     hf_link_over(head, slot_idx + 1U, hf_st_gen(slot->slot_st), slot->slot_id_hash));
 }
 
 /* All chains anew. Cut off within: the state says so, and they are made anew again. */

@@ -74,7 +74,8 @@ static inline void hf_path_prefetch(const struct hf_path *path)
 }
 
 /* Asks for all that an admission reads behind path, and for the limits that its settle reads: of a tenant in no cache, all of
- * them on their way at once. policy: one looked up before, likely the one in force, or NULL. */
+ * them on their way at once. For reading, since a refusal writes none of them. policy: one looked up before, likely the one in
+ * force, or NULL. */
 static inline void hf_path_prefetch_behind(const struct hf_segment *seg, const struct hf_shm_policy *policy,
                                            const struct hf_path *path)
 {
@@ -83,9 +84,9 @@ static inline void hf_path_prefetch_behind(const struct hf_segment *seg, const s
     if (policy != NULL) {
         limits = (const uint8_t *)policy + hf_load_rlx_u64(&policy->pol_rows_off); /* relaxed: a hint */
     }
-    __builtin_prefetch(&seg->tenants[path->tenant_idx], 1);
+    __builtin_prefetch(&seg->tenants[path->tenant_idx]);
     for (uint32_t i = 0; i < path->buckets_cnt; i++) {
-        __builtin_prefetch(hf_path_word(seg, &path->buckets[i]), 1);
+        __builtin_prefetch(hf_path_word(seg, &path->buckets[i]));
         if (limits != NULL) {
             /* Within the limit of that word: a row's limits are 192 bytes for its 32 words, a window's are 24 for 4. */
             __builtin_prefetch(limits + 4 + path->buckets[i].word_idx * 6UL);

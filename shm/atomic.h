@@ -150,7 +150,7 @@ static inline uint64_t hf_xchg_acqrel_u64(uint64_t *word, uint64_t value)
 
 /* Asks for a line that this processor is about to write: it comes for writing at once, where the builtin would fetch it for reading
  * and a store would have to ask its owner a second time. Changes nothing, and takes the line from whoever writes it: for lines that
- * nobody else wants now. Processors that do not know the instruction pass over it. */
+ * nobody else wants now. x86-64 processors since 2006 that do not know the instruction pass over it. */
 static inline void hf_prefetch_write(const void *line)
 {
 #if defined(__x86_64__)

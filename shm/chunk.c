@@ -30,17 +30,23 @@ static bool looks_free(const struct hf_shm_chunk *chunk, uint64_t owner_ref, boo
            hf_load_rlx_u64(&chunk->chunk_owner) == 0;
 }
 
-/* Asks for the lines of the slot that is taken next. Behind the last one of the chunk held that is the first one of the chunk that
- * will be claimed: the cursor moves there, past those that have nothing. In a segment that is nearly full each take does so. */
+/* Asks for the lines of the slot that is taken next. Behind the last one of the chunk held that is one that was freed there meanwhile,
+ * or else the first one of the chunk that will be claimed: the cursor moves there, past those that have nothing. In a segment that is
+ * nearly full each take does so. */
 static void prefetch_next(const struct hf_segment *seg, struct hf_chunks *chunks, uint64_t owner_ref)
 {
-    if (chunks->free_bits != 0) {
-        prefetch_slot(seg, chunks->current, chunks->free_bits);
+    uint64_t held = chunks->free_bits;
+
+    if (held == 0) /* relaxed: only tells what to fetch. */
+        held = hf_load_rlx_u64(&seg->chunks[chunks->current].chunk_free) & hf_chunk_all(seg);
+    if (held != 0) {
+        prefetch_slot(seg, chunks->current, held);
         return;
     }
     uint32_t idx = chunks->cursor % seg->chunks_cnt;
+    uint32_t left = seg->chunks_cnt < LOOK_AHEAD ? seg->chunks_cnt : LOOK_AHEAD;
 
-    for (uint32_t left = LOOK_AHEAD; left > 0; left--) {
+    for (; left > 0; left--) {
         const struct hf_shm_chunk *chunk = &seg->chunks[idx];
 
         if (looks_free(chunk, owner_ref, true)) {

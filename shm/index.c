@@ -25,6 +25,12 @@ enum step {
     STEP_DAMAGED
 };
 
+/* hf_link_excludes() of a link that nobody has looked at. One out of range excludes nothing: the walk tells that it is damage. */
+static inline bool excludes(const struct hf_segment *seg, uint64_t link, uint32_t hash)
+{
+    return hf_link_slot(link) <= seg->slots_cnt && hf_link_excludes(link, hash);
+}
+
 uint32_t hf_index_hash(const struct hf_segment *seg, const char *id, uint32_t id_bytes)
 {
     uint64_t hash = hf_hash_bytes(seg->hash_seed, id, id_bytes);
@@ -126,7 +132,7 @@ static enum step walk_chain(const struct hf_segment *seg, uint64_t link, struct 
 {
     /* A link leads to an older insertion, always: so no walk meets more links than there are slots, whatever happens
      * beside it. Restarts can make it more in all, until the budget is spent. */
-    for (uint32_t steps = 0; !hf_link_excludes(link, walk->hash); steps++) {
+    for (uint32_t steps = 0; !excludes(seg, link, walk->hash); steps++) {
         uint32_t idx = hf_link_slot(link) - 1U;
         uint32_t gen = hf_link_gen(link);
 
@@ -201,7 +207,7 @@ enum hf_index_result hf_index_find(const struct hf_segment *seg, uint32_t hash, 
                                    uint32_t id_bytes, uint64_t now_ms, uint32_t *slot_idx, struct hf_u128 *st)
 {
     /* relaxed: of an empty chain, or one slot with another hash, no slot is looked at; another one is loaded again. */
-    if (!id_fits(id_bytes) || hf_link_excludes(hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask]), hash))
+    if (!id_fits(id_bytes) || excludes(seg, hf_load_rlx_u64(&seg->heads[hash & seg->heads_mask]), hash))
         return HF_INDEX_ABSENT;
     return find_in_chain(seg, begin_walk(seg, hash, id, id_bytes, now_ms, HF_SHM_NONE), slot_idx, st);
 }
@@ -211,15 +217,12 @@ static bool link_slot(const struct hf_segment *seg, uint32_t hash, uint32_t slot
                       uint64_t head)
 {
     uint64_t *head_word = &seg->heads[hash & seg->heads_mask];
-    uint64_t link = hf_link_make(slot_idx + 1U, gen, hf_link_count(head) + 1U);
 
-    if (hf_link_slot(head) == 0)
-        link = hf_link_last(link, hash);
     /* relaxed: ours until the link; published by E3. */
     hf_store_rlx_u64(&seg->slots[slot_idx].slot_next, hf_link_inner(head));
-    /* E3 release -> hf_index_find: fields, id and slot_next are complete. An unchanged head means that no id was
-     * inserted since the scan. CRASH before: a PENDING slot nobody can find. After: one that can be found. */
-    return hf_cas_acqrel_u64(head_word, head, link);
+    /* E3 release -> hf_index_find: fields, id and slot_next are complete. An unchanged head means that the chain holds
+     * nothing but what was scanned (shm/index.h). CRASH before: a PENDING slot nobody can find. After: one that can be found. */
+    return hf_cas_acqrel_u64(head_word, head, hf_link_over(head, slot_idx + 1U, gen, hash));
 }
 
 /* hf_index_insert() where the chain is not empty, or was lost once. */
@@ -268,7 +271,7 @@ enum hf_index_result hf_index_insert(struct hf_segment *seg, uint32_t hash, cons
     uint32_t gen = (uint32_t)hf_load_rlx_u64(&slot->slot_st.hi) & 0xfffffU; /* relaxed: our own slot */
     uint64_t head =
         hf_load_acq_u64(&seg->heads[hash & seg->heads_mask]); /* E3 acquire -> another insertion */
-    if (hf_link_excludes(head, hash) && link_slot(seg, hash, new_idx, gen, head))
+    if (excludes(seg, head, hash) && link_slot(seg, hash, new_idx, gen, head))
         return HF_INDEX_INSERTED;
     return insert_in_chain(seg, begin_walk(seg, hash, id, id_bytes, now_ms, new_idx), gen, slot_idx, st);
 }
@@ -298,17 +301,14 @@ static enum step find_pred(const struct hf_segment *seg, uint64_t head, uint32_t
     return STEP_END;
 }
 
-/* Nothing follows pred any more: its link says so, where that is the head. CRASH before, or lost to an inserter: who asks for
+/* Nothing follows first any more, the slot that the head names: the head says so. CRASH before, or lost to an inserter: who asks for
  * another id looks at one slot more. */
-static void say_last(uint64_t *head_word, uint64_t head, const struct hf_shm_slot *pred,
-                     const struct hf_shm_slot *first)
+static void say_last(uint64_t *head_word, uint64_t head, const struct hf_shm_slot *first)
 {
-    if (pred != first)
-        return;
     uint64_t link = hf_link_make(hf_link_slot(head), hf_link_gen(head), hf_link_count(head) + 1U);
 
     /* relaxed: the hash was complete before the link (E3). */
-    link = hf_link_last(link, hf_load_rlx_u32(&pred->slot_id_hash));
+    link = hf_link_last(link, hf_load_rlx_u32(&first->slot_id_hash));
     (void)hf_cas_acqrel_u64(head_word, head,
                             link); /* E3 release -> hf_index_find: after the store of slot_next */
 }
@@ -336,8 +336,8 @@ bool hf_index_remove(struct hf_segment *seg, uint32_t hash, uint32_t slot_idx)
             /* E4 release -> walk_chain. CRASH before: still linked, removed again. After: out; readers that stand on it
              * follow its own slot_next, which stays as it is until the slot is filled again. */
             hf_store_rel_u64(&pred->slot_next, next);
-            if (hf_link_slot(next) == 0)
-                say_last(head_word, head, pred, &seg->slots[hf_link_slot(head) - 1U]);
+            if (hf_link_slot(next) == 0 && pred == &seg->slots[hf_link_slot(head) - 1U])
+                say_last(head_word, head, pred);
             return true;
         }
         uint64_t link = hf_link_inner(next) | hf_link_make(0, 0, hf_link_count(head) + 1U);

@@ -6,7 +6,13 @@
  *
  * A link behind which no other one follows may say so, and then carries eleven bits of its id's hash: who looks for another id
  * need not touch the slot, which is a line nowhere near. It stays true, since slots are put in at the head alone. A link that does
- * not say so may be the last one all the same.
+ * not say so may be the last one all the same. A link out of range hides nothing, whatever it says: it is damage.
+ *
+ * A head that is the same word after a scan as before it stands over nothing that was not scanned. A slot is linked once in a life
+ * (generation), and at the head alone: so what has been put over the {slot, generation} that was scanned, or into a chain
+ * that was empty, is out again by then, and forgotten, and what stands there now was scanned. The count is for a slot that stands at its
+ * head in the same generation again: 2^20 lives later, all of them while one inserter stood still. Eight bits of it are enough for
+ * that.
  */
 #ifndef HF_SHM_INDEX_H
 #define HF_SHM_INDEX_H
@@ -24,10 +30,11 @@ enum hf_index_result {
 uint32_t hf_index_hash(const struct hf_segment *seg, const char *id, uint32_t id_bytes);
 
 /* Fetches the head of the id's chain, and later the first slot in it: an insertion or a look that comes some tens of nanoseconds later
- * waits less for lines that another processor has written. */
+ * waits less for lines that another processor has written. For reading: seven other heads are in the line, and a refusal or a replay
+ * writes none of them. */
 static inline void hf_index_prefetch_head(const struct hf_segment *seg, uint32_t hash)
 {
-    __builtin_prefetch(&seg->heads[hash & seg->heads_mask], 1);
+    __builtin_prefetch(&seg->heads[hash & seg->heads_mask]);
 }
 void hf_index_prefetch_chain(const struct hf_segment *seg, uint32_t hash);
 

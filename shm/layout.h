@@ -618,7 +618,15 @@ static inline uint64_t hf_link_last(uint64_t link, uint32_t hash)
 {
     return link | HF_LINK_LAST | hash >> 21;
 }
-/* True when an id of this hash is neither in the slot that the link names nor behind it: neither need be looked at. */
+/* The head that puts a slot, the id of which has this hash, over an old head. */
+static inline uint64_t hf_link_over(uint64_t head, uint32_t slot_plus_1, uint32_t gen, uint32_t hash)
+{
+    uint64_t link = hf_link_make(slot_plus_1, gen, hf_link_count(head) + 1U);
+
+    return hf_link_slot(head) == 0 ? hf_link_last(link, hash) : link;
+}
+/* True when an id of this hash is neither in the slot that the link names nor behind it: neither need be looked at. Of a link that
+ * names a slot of the segment, or none; of another one it is no proof. */
 static inline bool hf_link_excludes(uint64_t link, uint32_t hash)
 {
     return hf_link_slot(link) == 0 || ((link & HF_LINK_LAST) != 0 && ((link ^ hash >> 21) & 0x7ffU) != 0);

@@ -602,6 +602,51 @@ static void a_walk_keeps_to_its_chain(void **state)
     (void)world_between(&between);
 }
 
+static void remove_a(struct world *world)
+{
+    struct hf_segment *seg = world->quota.seg;
+
+    assert_true(hf_index_remove(seg, hf_index_hash(seg, "a", 1), world->slot_idx));
+}
+
+/* The head of the chain of `a` names x; it says that nothing follows only where that is so, and of the right hash. */
+static bool head_says_last(struct world *world)
+{
+    struct hf_segment *seg = world->quota.seg;
+    uint64_t head = seg->heads[hf_index_hash(seg, "a", 1) & seg->heads_mask];
+    const struct hf_shm_slot *x = &seg->slots[x_idx];
+
+    assert_int_equal(hf_link_slot(head), x_idx + 1U);
+    if ((head & HF_LINK_LAST) == 0) {
+        return false;
+    }
+    if (hf_link_slot(x->slot_next) != 0) {
+        print_message("at access %u: the head hides what follows x\n", world_place());
+    }
+    assert_int_equal(hf_link_slot(x->slot_next), 0);
+    assert_false(hf_link_excludes(head, x->slot_id_hash));
+    return true;
+}
+
+static void other_looks_at_the_head(struct world *world)
+{
+    (void)head_says_last(world);
+}
+
+static void check_last(struct world *world)
+{
+    assert_true(head_says_last(world));
+}
+
+/* Nor does one whose process ends in the middle: the chain stays as it is at that place. */
+static void a_removal_hides_nothing(void **state)
+{
+    const struct between between = {before_a_in_its_chain, remove_a, other_looks_at_the_head, check_last};
+
+    (void)state;
+    (void)world_between(&between);
+}
+
 /* Held for longer than the replay horizon, settled at this moment: known before, and known after. */
 static void held_for_long(struct world *world)
 {
@@ -849,6 +894,7 @@ int main(void)
         cmocka_unit_test(a_replay_is_of_one_life),
         cmocka_unit_test(a_repeated_settle_is_of_one_life),
         cmocka_unit_test(a_walk_keeps_to_its_chain),
+        cmocka_unit_test(a_removal_hides_nothing),
         cmocka_unit_test(a_state_is_of_one_instant),
         cmocka_unit_test(a_snapshot_is_of_one_instant),
         cmocka_unit_test(the_mark_comes_after_the_state),

@@ -481,7 +481,7 @@ static void bits_of_no_slot_give_none(void **state)
 
 /* ---- index --------------------------------------------------------------------------------------------------------------------------- */
 
-static void a_head_never_comes_back(void **state)
+static void each_change_of_a_head_counts(void **state)
 {
     struct hf_segment *seg = world.quota.seg;
     struct holdfast_answer answer;
@@ -545,7 +545,7 @@ int main(void)
         GUARD(extensions_wait_for_receipts),
         GUARD(a_twin_comes_before_a_refusal),
         GUARD(bits_of_no_slot_give_none),
-        GUARD(a_head_never_comes_back),
+        GUARD(each_change_of_a_head_counts),
         GUARD(a_descriptor_that_is_filled_has_no_number),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

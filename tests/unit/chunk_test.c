@@ -141,6 +141,91 @@ static void freed_and_untaken_slots_come_again(void **state)
     hf_segment_detach(&seg);
 }
 
+/* Holds chunk 0 with all but its last slot taken, so that the next take looks ahead. */
+static void take_all_but_one(struct hf_segment *seg, struct hf_chunks *chunks)
+{
+    hf_chunks_init(chunks, 0);
+    for (uint32_t i = 0; i + 1U < seg->chunk_slots; i++) {
+        uint32_t idx = hf_chunk_take(seg, chunks, 77);
+
+        assert_int_equal(idx, i);
+        set_state(seg, idx, HF_STATE_HELD);
+    }
+    assert_int_equal(chunks->cursor, 1);
+}
+
+static void the_last_take_of_a_chunk_finds_the_next(void **state)
+{
+    struct hf_segment seg;
+    struct hf_chunks chunks;
+
+    (void)state;
+    make(&seg, 5000, 8);
+    take_all_but_one(&seg, &chunks);
+    seg.chunks[1].chunk_free = 0;
+    seg.chunks[2].chunk_home = 88;
+    seg.chunks[3].chunk_owner = 88;
+    seg.chunks[4].chunk_free = 1ULL << 9 | 1ULL << 20;
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 63);
+    assert_int_equal(chunks.cursor, 4);
+    set_state(&seg, 63, HF_STATE_HELD);
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 4U * 64U + 9U);
+    assert_int_equal(chunks.current, 4);
+    hf_segment_detach(&seg);
+    /* An own home is as good as nobody's. */
+    make(&seg, 5000, 8);
+    take_all_but_one(&seg, &chunks);
+    seg.chunks[1].chunk_home = 88;
+    seg.chunks[2].chunk_home = 77;
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 63);
+    assert_int_equal(chunks.cursor, 2);
+    hf_segment_detach(&seg);
+}
+
+static void nobody_looks_ahead_for_long(void **state)
+{
+    struct hf_segment seg;
+    struct hf_chunks chunks;
+
+    (void)state;
+    make(&seg, 5000, 8);
+    take_all_but_one(&seg, &chunks);
+    for (uint32_t i = 1; i < seg.chunks_cnt - 2U; i++)
+        seg.chunks[i].chunk_free = 0;
+    assert_int_equal(seg.chunks_cnt, 79);
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 63);
+    assert_int_equal(chunks.cursor, 1 + 64);
+    hf_segment_detach(&seg);
+    /* In a small segment once round, and no chunk twice. */
+    make(&seg, 65, 2);
+    take_all_but_one(&seg, &chunks);
+    for (uint32_t i = 1; i < seg.chunks_cnt; i++)
+        seg.chunks[i].chunk_free = 0;
+    assert_int_equal(seg.chunks_cnt, 9);
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 7);
+    assert_int_equal(chunks.cursor, 1);
+    hf_segment_detach(&seg);
+}
+
+/* What was freed in the chunk held comes first: no other one is looked at. */
+static void the_own_chunk_comes_before_the_next(void **state)
+{
+    struct hf_segment seg;
+    struct hf_chunks chunks;
+
+    (void)state;
+    make(&seg, 5000, 8);
+    take_all_but_one(&seg, &chunks);
+    seg.chunks[1].chunk_free = 0;
+    set_free(&seg, 13);
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 63);
+    assert_int_equal(chunks.cursor, 1);
+    set_state(&seg, 63, HF_STATE_HELD);
+    assert_int_equal(hf_chunk_take(&seg, &chunks, 77), 13);
+    assert_int_equal(chunks.cursor, 2);
+    hf_segment_detach(&seg);
+}
+
 /* A bit can come late, after the slot was found free by another way and filled again. */
 static void a_late_bit_gives_no_used_slot(void **state)
 {
@@ -396,6 +481,9 @@ int main(void)
         cmocka_unit_test(small_segments_are_cut_finer),
         cmocka_unit_test(every_slot_is_given_once),
         cmocka_unit_test(freed_and_untaken_slots_come_again),
+        cmocka_unit_test(the_last_take_of_a_chunk_finds_the_next),
+        cmocka_unit_test(nobody_looks_ahead_for_long),
+        cmocka_unit_test(the_own_chunk_comes_before_the_next),
         cmocka_unit_test(a_late_bit_gives_no_used_slot),
         cmocka_unit_test(an_idle_process_keeps_one_chunk_at_most),
         cmocka_unit_test(a_leaving_process_leaves_everything),

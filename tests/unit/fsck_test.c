@@ -571,7 +571,10 @@ static void plant_link_out(struct hf_test_quota *quota)
 }
 static void plant_link_hiding(struct hf_test_quota *quota)
 {
-    *head_of(quota, "open") ^= HF_LINK_LAST - 1U; /* another hash than its id has */
+    uint64_t *head = head_of(quota, "open");
+
+    /* Another hash than its id has; or, where something stands before it in its chain, the last one too early. */
+    *head = (*head & ~0xfffULL) | HF_LINK_LAST | ~slot_of(quota, "open")->slot_id_hash >> 21;
 }
 /* The tag is right, and another one follows. */
 static void plant_link_followed(struct hf_test_quota *quota)

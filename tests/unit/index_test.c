@@ -399,14 +399,32 @@ static void damage_ends_every_walk(void **state)
     assert_int_equal(insert(seg, 5, "d", 9, &found), HF_INDEX_BUSY);
     assert_false(hf_index_remove(seg, 5, 9));
     assert_int_equal(seg->header->hdr_alarms[HF_ALARM_CORRUPT], alarms += 3);
-    /* A slot that is not there. */
-    seg->heads[6] = hf_link_make(seg->slots_cnt + 1U, 0, 0);
-    assert_int_equal(find(seg, 6, "c", NOW, &found), HF_INDEX_BUSY);
-    seg->heads[6] = hf_link_make(0xffffffU, 0, 0);
-    assert_int_equal(find(seg, 6, "c", NOW, &found), HF_INDEX_BUSY);
-    assert_int_equal(insert(seg, 6, "c", 9, &found), HF_INDEX_BUSY);
-    assert_false(hf_index_remove(seg, 6, 9));
-    assert_int_equal(seg->header->hdr_alarms[HF_ALARM_CORRUPT], alarms + 4);
+    /* A slot that is not there, whether or not it says that nothing follows, and of whatever id. */
+    for (uint64_t low = 0; low <= 0xfffU; low++) {
+        seg->heads[6] = hf_link_make(seg->slots_cnt + 1U, 0, 0) | low;
+        assert_int_equal(find(seg, 6, "c", NOW, &found), HF_INDEX_BUSY);
+        seg->heads[6] = hf_link_make(0xffffffU, 0, 0) | low;
+        assert_int_equal(find(seg, 6, "c", NOW, &found), HF_INDEX_BUSY);
+        assert_int_equal(insert(seg, 6, "c", 9, &found), HF_INDEX_BUSY);
+        assert_false(hf_index_remove(seg, 6, 9));
+        assert_int_equal(seg->header->hdr_alarms[HF_ALARM_CORRUPT], alarms += 4);
+    }
+    /* The same behind another one. */
+    assert_int_equal(insert(seg, 7, "e", 11, NULL), HF_INDEX_INSERTED);
+    seg->heads[7] &= ~0xfffULL;
+    seg->slots[11].slot_next = hf_link_last(hf_link_make(0xffffffU, 0, 0), tagged(1));
+    assert_int_equal(find(seg, 7, "c", NOW, &found), HF_INDEX_BUSY);
+    assert_int_equal(insert(seg, 7, "c", 9, &found), HF_INDEX_BUSY);
+    assert_int_equal(seg->header->hdr_alarms[HF_ALARM_CORRUPT], alarms + 2);
+}
+
+/* To a slot, to none, or to one that is not there; of a generation that may fit; says last or not, for any hash. */
+static uint64_t random_link(const struct hf_segment *seg, unsigned *seed)
+{
+    uint64_t link =
+        hf_link_make((uint32_t)rand_r(seed) % (seg->slots_cnt + 2), (uint32_t)rand_r(seed) % 2, 0);
+
+    return link | ((uint32_t)rand_r(seed) & 0xfffU);
 }
 
 static void random_bytes_end_every_walk(void **state)
@@ -417,25 +435,26 @@ static void random_bytes_end_every_walk(void **state)
 
     for (int round = 0; round < 200; round++) {
         for (uint32_t i = 0; i <= seg->heads_mask; i++)
-            seg->heads[i] =
-                hf_link_make((uint32_t)rand_r(&seed) % (seg->slots_cnt + 2), (uint32_t)rand_r(&seed) % 2, 0);
+            seg->heads[i] = random_link(seg, &seed);
         for (uint32_t i = 0; i < seg->slots_cnt; i++) {
             struct hf_shm_slot *slot = &seg->slots[i];
 
             slot->slot_st =
                 hf_st_make(0, 0, (enum hf_state)(rand_r(&seed) % 32), NOW, (uint32_t)rand_r(&seed) % 2);
-            slot->slot_next =
-                hf_link_make((uint32_t)rand_r(&seed) % (seg->slots_cnt + 2), (uint32_t)rand_r(&seed) % 2, 0);
+            slot->slot_next = random_link(seg, &seed);
             slot->slot_id_bytes = (uint8_t)rand_r(&seed);
             slot->slot_id_hash = i;
         }
         for (uint32_t hash = 0; hash <= seg->heads_mask; hash++) {
             struct hf_u128 st;
+            bool out = hf_link_slot(seg->heads[hash]) > seg->slots_cnt;
             enum hf_index_result result = find(seg, hash, "a", NOW, &found);
 
+            assert_true(!out || result == HF_INDEX_BUSY);
             assert_true(result != HF_INDEX_INSERTED);
             assert_true(result != HF_INDEX_FOUND || found < seg->slots_cnt);
             result = hf_index_insert(seg, hash, "a", 1, NOW, hash, &found, &st);
+            assert_true(!out || result == HF_INDEX_BUSY);
             assert_true(result != HF_INDEX_ABSENT);
             (void)hf_index_remove(seg, hash, hash / 2);
         }
@@ -468,21 +487,23 @@ struct racer {
 
 static const char *const race_ids[RACE_IDS] = {"a-first-id", "b", "an-id-of-more-than-sixteen-bytes", "d4"};
 
+/* All ids in one chain, each with a tag of its own. */
 static void race_once(struct race *race, uint32_t idx, uint32_t which)
 {
     struct hf_segment *seg = race->seg;
+    uint32_t hash = which << 21 | 7U;
     const char *id = race_ids[which];
     uint32_t id_bytes = (uint32_t)strlen(id);
     uint32_t found;
     struct hf_u128 st;
 
-    fill(seg, 7, idx, id, id_bytes);
-    switch (hf_index_insert(seg, 7, id, id_bytes, NOW, idx, &found, &st)) {
+    fill(seg, hash, idx, id, id_bytes);
+    switch (hf_index_insert(seg, hash, id, id_bytes, NOW, idx, &found, &st)) {
     case HF_INDEX_INSERTED:
         if (hf_add_acqrel_u64(&race->holders[which], 1) != 0)
             hf_add_acqrel_u64(&race->twice, 1);
         hf_add_acqrel_u64(&race->inserted, 1);
-        enum hf_index_result again = hf_index_find(seg, 7, id, id_bytes, NOW, &found, &st);
+        enum hf_index_result again = hf_index_find(seg, hash, id, id_bytes, NOW, &found, &st);
         if (again == HF_INDEX_ABSENT || (again == HF_INDEX_FOUND && found != idx))
             hf_add_acqrel_u64(&race->missed, 1);
         hf_add_acqrel_u64(&race->holders[which], (uint64_t)-1);

@@ -167,6 +167,11 @@ static void links_marks_and_references_keep_their_fields_apart(void **state)
         assert_int_equal(last ^ link, 0xfffU);
         assert_int_equal(hf_link_last(link, 0x1fffffU) ^ link, HF_LINK_LAST);
         assert_int_equal(hf_link_inner(last), hf_link_last(hf_link_make(first, second, 0), 0xffffffffU));
+        /* What is put over it is the last one where it names no slot, and counts on. */
+        uint64_t over = hf_link_make(7, 3, third + 1U);
+        assert_int_equal(hf_link_over(link, 7, 3, 0x9a000000U),
+                         first == 0 ? hf_link_last(over, 0x9a000000U) : over);
+        assert_int_equal(hf_link_over(last, 7, 3, 0), first == 0 ? hf_link_last(over, 0) : over);
     }
     for (int one = 0; one < 3; one++) {
         uint32_t gen = one == 0 ? 0xfffffU : 0;
