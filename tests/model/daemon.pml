@@ -84,7 +84,7 @@ inline clear_daemon()
     clear_op();
     d_step {
         ds = 0; other = 0; bits = 0; fq = 0; fo = 0; fa = 0; fg = 0; rounds = 0; tried = 0; pred = 0;
-        lk_s = 0; lk_g = 0; hd_s = 0; hd_g = 0; hd_c = 0; nx_s = 0; nx_g = 0;
+        lk_s = 0; lk_g = 0; hd_s = 0; hd_g = 0; hd_l = 0; hd_c = 0; nx_s = 0; nx_g = 0; nx_l = 0;
         rt = 0; rq = 0; rk = 0; rs = 0; ret = 0; d_busy = 0
     }
 }
@@ -101,7 +101,7 @@ proctype daemon()
     byte vt0, vv0, vt1, vv1; /* unused here */
     byte ds, other, bits;
     byte fq, fo, fa, fg;
-    byte lk_s, lk_g, hd_s, hd_g, hd_c, nx_s, nx_g, pred;
+    byte lk_s, lk_g, hd_s, hd_g, hd_l, hd_c, nx_s, nx_g, nx_l, pred;
     bit tried;
     byte seen[NT]; /* hf_closed.word_seqs */
 
@@ -316,7 +316,9 @@ L_DETACHED:
 L_UNLINKED:
         atomic {
             lk_s = 0;
-            d_step { lk_g = 0; hd_s = 0; hd_g = 0; hd_c = 0; nx_s = 0; nx_g = 0; pred = 0; tried = 0 };
+            d_step {
+                lk_g = 0; hd_s = 0; hd_g = 0; hd_l = 0; hd_c = 0; nx_s = 0; nx_g = 0; nx_l = 0; pred = 0; tried = 0
+            };
             if
             :: ST_IS(ds, fq, fo, fa, fg) -> st_state[ds] = S_ABANDONED; st_seq[ds] = 0; st_ord[ds] = 0
             :: else -> goto L_UNCLAIM

@@ -74,9 +74,9 @@ byte b_tag[4], b_val[4];                /* two buckets a tenant; the tag is in t
 byte st_seq[NS], st_ord[NS], st_state[NS], st_gen[NS]; /* slot_st: the generation is the high half */
 byte s_claim[NS], s_owner[NS], s_ten[NS], s_id[NS], s_act[NS];
 byte s_hold[2 * NS]; /* two sets */
-byte n_slot[NS], n_gen[NS]; /* slot_next; slot + 1 */
+byte n_slot[NS], n_gen[NS], n_last[NS]; /* slot_next; slot + 1 */
 byte p_gen[NS], p_ord[NS], p_bits[NS]; /* slot_persisted */
-byte h_slot, h_gen, h_cnt; /* the one head of the index */
+byte h_slot, h_gen, h_last, h_cnt; /* the one head of the index */
 byte c_owner[NS];
 bit c_free[NS], dirty[NS];
 bit d_on;                          /* the batch's descriptor: one entry */
@@ -165,6 +165,17 @@ inline ghost(t, kind, slot, who, change)
     }
 }
 
+/* A link that says it is the last, with the tag of its id (hf_link_last); 0: it does not say so. Some ids have the same tag. */
+#define LAST(id)                 (1 + ((id) & 1))
+#define EXCLUDES(last, id)       ((last) != 0 && (last) != LAST(id)) /* hf_link_excludes, of a link that names a slot */
+#define HEAD_IS(s, g, l, c)      (h_slot == s && h_gen == g && h_last == l && h_cnt == c)
+
+/* A head that says it is the last has nothing behind it, and the tag of its slot. */
+inline last_check()
+{
+    assert(h_last == 0 || (h_slot != 0 && n_slot[h_slot - 1] == 0 && h_last == LAST(s_id[h_slot - 1])))
+}
+
 #define NAMES(t, s)  (w_kind[t] != K_NONE && w_slot[t] == (s))
 
 /* st in one step: low, high, low as the code does; whatever it returns, stood there at some instant of the reading. */
@@ -184,7 +195,8 @@ inline clear_op()
 inline clear_walk()
 {
     d_step {
-        lk_s = 0; lk_g = 0; hd_s = 0; hd_g = 0; hd_c = 0; nx_s = 0; nx_g = 0; same = 0; fid = 0; ixown = 0
+        lk_s = 0; lk_g = 0; lk_l = 0; hd_s = 0; hd_g = 0; hd_l = 0; hd_c = 0; nx_s = 0; nx_g = 0; nx_l = 0;
+        same = 0; fid = 0; ixown = 0
     }
 }
 
@@ -226,13 +238,25 @@ inline lost_check()
     assert(!(fid == 1 && s_id[0] == 1 && g_state[0] == S_HELD && st_gen[0] == 1))
 }
 
+/* One try: lost to an inserter, the head stays as that one made it. */
+inline say_last()
+{
+    atomic {
+        if
+        :: HEAD_IS(hd_s, hd_g, hd_l, hd_c) && nx_s == 0 && pred == hd_s ->
+            h_last = LAST(s_id[pred - 1]); h_cnt++; last_check()
+        :: else -> skip
+        fi
+    }
+}
+
 /* hf_index_remove of slot ds; twice, as unlink_slot() does. Ends at L_UNLINKED. */
 inline index_remove()
 {
     skip;
 L_UNLINK:
     atomic {
-        hd_s = h_slot; hd_g = h_gen; hd_c = h_cnt; lk_s = h_slot; lk_g = h_gen; pred = 0
+        hd_s = h_slot; hd_g = h_gen; hd_l = h_last; hd_c = h_cnt; lk_s = h_slot; lk_g = h_gen; pred = 0
     };
 L_PRED:
     atomic {
@@ -249,7 +273,7 @@ L_PRED:
     goto L_PRED;
 L_PRED_FOUND:
     atomic {
-        nx_s = n_slot[ds]; nx_g = n_gen[ds];
+        nx_s = n_slot[ds]; nx_g = n_gen[ds]; nx_l = n_last[ds];
         if
         :: pred != 0 -> goto L_INNER
         :: else -> skip
@@ -257,12 +281,25 @@ L_PRED_FOUND:
     };
     atomic {
         if
-        :: h_slot == hd_s && h_gen == hd_g && h_cnt == hd_c -> h_slot = nx_s; h_gen = nx_g; h_cnt++; goto L_UNLINKED
+        :: HEAD_IS(hd_s, hd_g, hd_l, hd_c) ->
+            h_slot = nx_s; h_gen = nx_g; h_last = nx_l; h_cnt++; last_check(); goto L_UNLINKED
         :: else -> ROUND; goto L_UNLINK
         fi
     };
 L_INNER:
-    atomic { n_slot[pred - 1] = nx_s; n_gen[pred - 1] = nx_g };
+#ifdef MUTANT_LAST_BEFORE_UNLINK
+    say_last();
+#endif
+    atomic {
+        n_slot[pred - 1] = nx_s; n_gen[pred - 1] = nx_g; n_last[pred - 1] = nx_l;
+        if
+        :: nx_s == 0 && pred == hd_s -> skip
+        :: else -> goto L_UNLINKED
+        fi
+    };
+#ifndef MUTANT_LAST_BEFORE_UNLINK
+    say_last();
+#endif
     goto L_UNLINKED;
 L_NOT_IN:
     atomic {

@@ -36,7 +36,7 @@ init
         b_tag[0] = SEQ0; b_val[0] = 2; b_tag[1] = SEQ0; b_val[1] = 2; g_sum[0] = 2;
         b_tag[2] = SEQ1; b_tag[3] = SEQ1;
         st_seq[0] = SEQ0; st_state[0] = S_HELD; st_gen[0] = 1;
-        s_id[0] = 1; s_hold[0] = 2; h_slot = 1; h_gen = 1; dirty[0] = 1;
+        s_id[0] = 1; s_hold[0] = 2; h_slot = 1; h_gen = 1; h_last = LAST(1); dirty[0] = 1;
         g_state[0] = S_HELD; g_hold[0] = 2; g_charge[0] = 2;
 #if NS > 1
         c_free[1] = 1;
@@ -49,7 +49,7 @@ init
 #endif
 #ifdef START_CHAIN /* before it in the chain: reservation 2, of tenant 1, released and written */
         c_free[1] = 0; st_seq[1] = SEQ1; st_state[1] = S_RELEASED; st_gen[1] = 1;
-        s_ten[1] = 1; s_id[1] = 2; s_hold[2] = 1; n_slot[1] = 1; n_gen[1] = 1; h_slot = 2; h_gen = 1;
+        s_ten[1] = 1; s_id[1] = 2; s_hold[2] = 1; n_slot[1] = 1; n_gen[1] = 1; n_last[1] = LAST(1); h_slot = 2; h_gen = 1; h_last = 0;
         p_gen[1] = 1; p_bits[1] = P_RESERVATION | P_CLOSING; r_bits[1] = P_RESERVATION | P_CLOSING; g_state[1] = S_RELEASED;
 #endif
 #ifdef START_PAST /* in its place: expired and written; before it in the chain 2 of the same tenant, released after that, and written */
@@ -57,7 +57,7 @@ init
         b_val[0] = 0; b_val[1] = 0; g_sum[0] = 0; g_state[0] = S_EXPIRED; g_charge[0] = 0;
         p_gen[0] = 1; p_bits[0] = P_RESERVATION | P_EXPIRY; r_bits[0] = P_RESERVATION | P_EXPIRY;
         c_free[1] = 0; st_seq[1] = SEQ0 - 1; st_state[1] = S_RELEASED; st_gen[1] = 1;
-        s_id[1] = 2; s_hold[2] = 1; n_slot[1] = 1; n_gen[1] = 1; h_slot = 2; h_gen = 1;
+        s_id[1] = 2; s_hold[2] = 1; n_slot[1] = 1; n_gen[1] = 1; n_last[1] = LAST(1); h_slot = 2; h_gen = 1; h_last = 0;
         p_gen[1] = 1; p_bits[1] = P_RESERVATION | P_CLOSING; r_bits[1] = P_RESERVATION | P_CLOSING; g_state[1] = S_RELEASED;
 #endif
 #ifdef START_DEAD /* whoever released it was killed just after its CAS of W */

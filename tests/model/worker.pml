@@ -17,7 +17,8 @@ inline clear_view() { d_step { vq = 0; vk = 0; vs = 0; vt0 = 0; vv0 = 0; vt1 = 0
 /* A call begins with its first access. */
 #define READY(t, place) rt = t; ret = place; rq = w_seq[rt]; rk = w_kind[rt]; goto L_READY_HIGH
 #define WALK(own_slot)                                                                           \
-        fid = id; ixown = own_slot; lk_s = h_slot; lk_g = h_gen; hd_s = h_slot; hd_g = h_gen; hd_c = h_cnt; \
+        fid = id; ixown = own_slot; lk_s = h_slot; lk_g = h_gen; lk_l = h_last;                    \
+        hd_s = h_slot; hd_g = h_gen; hd_l = h_last; hd_c = h_cnt;                                  \
         goto L_STEP
 
 proctype worker(byte me)
@@ -31,7 +32,7 @@ proctype worker(byte me)
     byte slot = NOBODY, cur = NOBODY;    /* the slot being made; the chunk held */
     bit linked, claimed, kept, linking;
     byte other, h0;
-    byte lk_s, lk_g, hd_s, hd_g, hd_c, nx_s, nx_g, fid, ixown;
+    byte lk_s, lk_g, lk_l, hd_s, hd_g, hd_l, hd_c, nx_s, nx_g, nx_l, fid, ixown;
     bit same;
     byte fs, fq, fo, fa, fg; /* struct hf_found */
 
@@ -135,7 +136,7 @@ R_TAKE_CHECK:
 #ifndef MUTANT_NO_GENERATION
         st_gen[slot] = st_gen[slot] + 1;
 #endif
-        d_step { s_owner[slot] = me; n_slot[slot] = 0; n_gen[slot] = 0 };
+        d_step { s_owner[slot] = me; n_slot[slot] = 0; n_gen[slot] = 0; n_last[slot] = 0 };
         d_step { s_ten[slot] = ten; s_id[slot] = id };
 R_FILL: /* hf_slot_fill_round */
         atomic {
