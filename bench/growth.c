@@ -117,12 +117,26 @@ static void head(const char *what, const struct size *sizes, uint32_t cnt)
     (void)printf("\n");
 }
 
+/* The usual sizes below the largest, and the largest. */
+static uint32_t choose(struct size sizes[SIZES], const uint32_t usual[SIZES - 1], uint32_t most)
+{
+    uint32_t cnt = 0;
+
+    for (uint32_t i = 0; i < SIZES - 1; i++) {
+        if (usual[i] != 0 && usual[i] < most) {
+            sizes[cnt++].cnt = usual[i];
+        }
+    }
+    sizes[cnt++].cnt = most;
+    return cnt;
+}
+
 /* ---- tenants --------------------------------------------------------------------------------------------------------------- */
 
 static uint64_t tenants(uint32_t rounds, uint32_t most)
 {
-    struct size sizes[] = {{.cnt = 10}, {.cnt = 1000}, {.cnt = most}};
-    const uint32_t cnt = sizeof(sizes) / sizeof(sizes[0]);
+    struct size sizes[SIZES] = {{0}};
+    const uint32_t cnt = choose(sizes, (const uint32_t[SIZES - 1]){10, 1000}, most);
     uint64_t mismatches = 0;
 
     for (uint32_t i = 0; i < cnt; i++) {
@@ -199,37 +213,54 @@ static void chains(const struct hf_segment *seg)
 
 static uint64_t slots(uint32_t rounds, uint32_t most)
 {
-    struct size sizes[SIZES] = {{.cnt = 1000}, {.cnt = 10000}, {.cnt = 100000}, {.cnt = most}};
+    struct size sizes[SIZES] = {{0}};
+    const uint32_t cnt = choose(sizes, (const uint32_t[SIZES - 1]){1000, 10000, 100000}, most);
     uint64_t mismatches = 0;
 
-    for (uint32_t i = 0; i < SIZES; i++) {
+    for (uint32_t i = 0; i < cnt; i++) {
         sizes[i].batch = sizes[i].cnt / 8 < BATCH ? sizes[i].cnt / 8 : BATCH;
         open_world(&sizes[i], 1, sizes[i].cnt, sizes[i].cnt + 64);
     }
-    head("slots, hardly any taken", sizes, SIZES);
-    measure(sizes, SIZES, "pair", rounds);
-    for (uint32_t i = 0; i < SIZES; i++) {
+    head("slots, hardly any taken", sizes, cnt);
+    measure(sizes, cnt, "pair", rounds);
+    for (uint32_t i = 0; i < cnt; i++) {
         fill(&sizes[i]);
     }
-    head("slots, all but two batches taken", sizes, SIZES);
-    measure(sizes, SIZES, "pair", rounds);
+    head("slots, all but two batches taken", sizes, cnt);
+    measure(sizes, cnt, "pair", rounds);
     (void)printf("chains of the id index then\n");
-    for (uint32_t i = 0; i < SIZES; i++) {
+    for (uint32_t i = 0; i < cnt; i++) {
         chains(&sizes[i].world->map);
         mismatches += close_world(&sizes[i]);
     }
     return mismatches;
 }
 
+/* A whole number from least to most. */
+static uint32_t number(const char *text, uint32_t least, uint32_t most)
+{
+    char *end;
+    unsigned long value = strtoul(text, &end, 10);
+
+    if (*text < '0' || *text > '9' || *end != '\0' || value < least || value > most) {
+        (void)fprintf(
+            stderr,
+            "bench_growth: %s is not a whole number from %u to %u\n"
+            "usage: bench_growth [ROUNDS [TENANTS SLOTS]]    1 to %u rounds; the most tenants and slots\n",
+            text, least, most, ROUNDS_MAX);
+        exit(2);
+    }
+    return (uint32_t)value;
+}
+
 int main(int argc, char **argv)
 {
-    uint32_t rounds = argc > 1 ? (uint32_t)strtoul(argv[1], NULL, 10) : 15;
-
-    if (rounds == 0 || rounds > ROUNDS_MAX) {
-        die("ROUNDS", "1 to 99");
+    if (argc > 4 || argc == 3) {
+        die("arguments", "[ROUNDS [TENANTS SLOTS]]");
     }
-    uint32_t most_tenants = argc > 3 ? (uint32_t)strtoul(argv[2], NULL, 10) : 100000;
-    uint32_t most_slots = argc > 3 ? (uint32_t)strtoul(argv[3], NULL, 10) : 1000000;
+    uint32_t rounds = argc > 1 ? number(argv[1], 1, ROUNDS_MAX) : 15;
+    uint32_t most_tenants = argc > 3 ? number(argv[2], 11, 100000) : 100000;
+    uint32_t most_slots = argc > 3 ? number(argv[3], 1001, 1000000) : 1000000;
     (void)printf("k = 2, ns of the thread for a pair, median and best twentieth of %u rounds\n", rounds);
     uint64_t mismatches = tenants(rounds, most_tenants);
     mismatches += slots(rounds, most_slots);

@@ -140,7 +140,9 @@ int main(int argc, char **argv)
     Places places;
     add_all(&places);
     hf_table::Table table;
-    benchmark::RunSpecifiedBenchmarks(&table);
+    if (!hf_table::run(table, "bench_ops")) {
+        return 2;
+    }
     print(table);
     uint64_t mismatches = places.mismatches();
     std::printf("mismatches, buckets against slots, after %llu reservations: %llu\n",

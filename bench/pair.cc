@@ -48,7 +48,9 @@ int main(int argc, char **argv)
     add("pair_resolved_thread", &beside, "pair");
     add("refusal", &between, "refusal");
     hf_table::Table table;
-    benchmark::RunSpecifiedBenchmarks(&table);
+    if (!hf_table::run(table, "bench_pair")) {
+        return 2;
+    }
 
     std::printf("%-48s %9s %9s %9s %8s %8s\n", "k = 2, one process; ns of this thread", "median", "min",
                 "max", "x bare", "x (min)");

@@ -160,4 +160,16 @@ bool initialize(int argc, char **argv, const std::vector<std::string> &defaults)
     return !benchmark::ReportUnrecognizedArguments(count, raw.data());
 }
 
+bool run(Table &table, const char *program)
+{
+    if (benchmark::RunSpecifiedBenchmarks(&table) != 0) {
+        return true;
+    }
+    std::fprintf(
+        stderr,
+        "%s: nothing was measured: no benchmark fits the filter; --benchmark_list_tests=true lists them\n",
+        program);
+    return false;
+}
+
 } // namespace hf_table

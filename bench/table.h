@@ -66,6 +66,9 @@ class Table : public benchmark::BenchmarkReporter
 // Arguments for Google Benchmark, with ours where the caller has none. False: one is unknown.
 bool initialize(int argc, char **argv, const std::vector<std::string> &defaults);
 
+// Runs what the arguments choose. False: that is nothing; says so in the program's name.
+bool run(Table &table, const char *program);
+
 } // namespace hf_table
 
 #endif
