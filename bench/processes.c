@@ -219,21 +219,37 @@ _Noreturn static void usage(const char *what)
         "  --seconds S                        measured time in all (default 3)\n"
         "  --drain between|beside|none        between rounds (default), by a process beside, or at the end\n"
         "  --round PAIRS                      pairs of a worker in a round, at most\n"
+        "  --slots N                          of the segment (default: as many as the rounds need)\n"
+        "  --ids any|apart                    ids of any part of the id index (default), or of one part a worker\n"
         "  --core C                           first core (default 0); workers go round robin from there\n"
         "  --json                             one line of JSON instead of the table\n",
         what, HF_BOARD_SEATS);
     exit(2);
 }
 
-static uint32_t number(const char *text, uint32_t least, uint32_t most)
+static uint32_t number(const char *option, const char *text, uint32_t least, uint32_t most)
 {
     char *end;
+    char what[128];
     unsigned long value = strtoul(text, &end, 10);
 
-    if (*text == '\0' || *end != '\0' || value < least || value > most) {
-        usage("a number is out of its range");
+    if (*text < '0' || *text > '9' || *end != '\0' || value < least || value > most) {
+        (void)snprintf(what, sizeof(what), "%s %.40s: a whole number from %" PRIu32 " to %" PRIu32, option,
+                       text, least, most);
+        usage(what);
     }
     return (uint32_t)value;
+}
+
+static double seconds(const char *text)
+{
+    char *end;
+    double value = strtod(text, &end);
+
+    if (end == text || *end != '\0' || !(value > 0 && value < 3600)) {
+        usage("--seconds is a number above 0 and below 3600");
+    }
+    return value;
 }
 
 static void tenants(struct hf_run *run, const char *text)
@@ -244,7 +260,7 @@ static void tenants(struct hf_run *run, const char *text)
         run->tenants = HF_WORKER_OWN;
     } else if (strncmp(text, "spread", 6) == 0 && (text[6] == '\0' || text[6] == ':')) {
         run->tenants = HF_WORKER_SPREAD;
-        run->tenants_cnt = text[6] == ':' ? number(text + 7, 1, 200000) : 1000;
+        run->tenants_cnt = text[6] == ':' ? number("--tenants spread:", text + 7, 1, 200000) : 1000;
     } else {
         usage("--tenants is one, own or spread[:COUNT]");
     }
@@ -284,22 +300,22 @@ static void arguments(struct hf_run *run, int argc, char **argv)
         case 'p':
         case 't':
             run->threads = option == 't';
-            run->workers = number(optarg, 1, HF_BOARD_SEATS);
+            run->workers = number("workers", optarg, 1, HF_BOARD_SEATS);
             break;
         case 'n':
             tenants(run, optarg);
             break;
         case 'k':
-            run->k = number(optarg, 1, 8);
+            run->k = number("--k", optarg, 1, 8);
             break;
         case 's':
-            run->seconds = strtod(optarg, NULL);
+            run->seconds = seconds(optarg);
             break;
         case 'd':
             drain(run, optarg);
             break;
         case 'r':
-            run->round = number(optarg, 64, 1U << 20);
+            run->round = number("--round", optarg, 64, 1U << 20);
             break;
         case 'i':
             run->ids_apart = strcmp(optarg, "apart") == 0;
@@ -308,20 +324,20 @@ static void arguments(struct hf_run *run, int argc, char **argv)
             }
             break;
         case 'l':
-            run->slots = number(optarg, 64, 1U << 22);
+            run->slots = number("--slots", optarg, 64, 1U << 22);
             break;
         case 'c':
-            run->first_core = number(optarg, 0, 1023);
+            run->first_core = number("--core", optarg, 0, run->cores - 1U);
             break;
         case 'j':
             run->json = true;
             break;
         default:
-            usage("what is that?");
+            usage("the options are these:");
         }
     }
-    if (optind != argc || !(run->seconds > 0 && run->seconds < 3600)) {
-        usage(optind != argc ? "what is that?" : "--seconds is above 0");
+    if (optind != argc) {
+        usage("it takes options alone");
     }
 }
 
