@@ -106,7 +106,7 @@ static void check_rules(struct hf_fsck *fsck, const struct hf_shm_policy *policy
 static void check_caps(struct hf_fsck *fsck, const struct hf_shm_policy *policy)
 {
     for (uint32_t i = 0; i < hf_load_rlx_u32(&policy->pol_caps_cnt); i++) {
-        const struct hf_shm_cap *cap = hf_lookup_cap(policy, i);
+        const struct hf_shm_cap *cap = hf_lookup_cap(fsck->seg, policy, i);
 
         if (cap == NULL) {
             return;
@@ -149,6 +149,8 @@ static bool value_right(const struct hf_segment *seg, const struct hf_shm_policy
 static bool name_right(const struct hf_segment *seg, const struct hf_shm_policy *policy, uint32_t kind,
                        uint32_t name, uint32_t value)
 {
+    const struct hf_shm_cap *cap;
+
     switch (kind) {
     case HF_LOOKUP_TENANT:
         return seg->tenants[value].ten_name == name; /* plain: read-only once published; as below */
@@ -156,7 +158,8 @@ static bool name_right(const struct hf_segment *seg, const struct hf_shm_policy 
     case HF_LOOKUP_KEY:
         return seg->rows[value].row_name == name;
     case HF_LOOKUP_CAP:
-        return hf_lookup_cap(policy, value) != NULL && hf_lookup_cap(policy, value)->cap_name == name;
+        cap = hf_lookup_cap(seg, policy, value);
+        return cap != NULL && cap->cap_name == name;
     case HF_LOOKUP_MODEL:
         return seg->prices[value].prc_model == name;
     default:

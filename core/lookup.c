@@ -53,13 +53,16 @@ const struct hf_shm_row_policy *hf_lookup_row(const struct hf_segment *seg,
     return (const struct hf_shm_row_policy *)(const void *)((const uint8_t *)policy + off) + row;
 }
 
-const struct hf_shm_cap *hf_lookup_cap(const struct hf_shm_policy *policy, uint32_t cap_idx)
+const struct hf_shm_cap *hf_lookup_cap(const struct hf_segment *seg, const struct hf_shm_policy *policy,
+                                       uint32_t cap_idx)
 {
-    if (cap_idx >= hf_load_rlx_u32(&policy->pol_caps_cnt)) {
+    uint64_t off = hf_load_rlx_u64(&policy->pol_caps_off);
+
+    if (cap_idx >= hf_load_rlx_u32(&policy->pol_caps_cnt) ||
+        !hf_lookup_array(off, (uint64_t)cap_idx + 1, sizeof(struct hf_shm_cap), seg->policy_bytes)) {
         return NULL;
     }
-    const uint8_t *caps = (const uint8_t *)policy + hf_load_rlx_u64(&policy->pol_caps_off);
-    return (const struct hf_shm_cap *)(const void *)caps + cap_idx;
+    return (const struct hf_shm_cap *)(const void *)((const uint8_t *)policy + off) + cap_idx;
 }
 
 static inline uint64_t hf_lookup_hash_of(const struct hf_segment *seg, uint32_t kind, uint32_t parent,
@@ -142,7 +145,7 @@ uint32_t hf_lookup_find(const struct hf_segment *seg, const struct hf_shm_policy
 
 uint32_t hf_lookup_name(const struct hf_segment *seg, uint32_t name, char text[64])
 {
-    uint32_t bytes = name < seg->names_max ? seg->names[name].name_bytes : 0;
+    uint32_t bytes = name < seg->names_max ? hf_load_rlx_u8(&seg->names[name].name_bytes) : 0;
 
     if (bytes > HF_SHM_NAME_BYTES) {
         bytes = 0;

@@ -11,10 +11,12 @@
 /* The compiled policy of a generation (its region is gen & 1), or NULL when its header cannot be believed
  * (offsets and counts out of the region, generation replaced). */
 const struct hf_shm_policy *hf_lookup_policy(const struct hf_segment *seg, uint32_t gen);
-/* Arrays of it; NULL when the index is out of range. policy is from hf_lookup_policy(). */
+/* Arrays of it; NULL when the index is out of range. policy is from hf_lookup_policy(); its header is checked again, as it may have
+ * been damaged since. */
 const struct hf_shm_row_policy *hf_lookup_row(const struct hf_segment *seg,
                                               const struct hf_shm_policy *policy, uint32_t row);
-const struct hf_shm_cap *hf_lookup_cap(const struct hf_shm_policy *policy, uint32_t cap_idx);
+const struct hf_shm_cap *hf_lookup_cap(const struct hf_segment *seg, const struct hf_shm_policy *policy,
+                                       uint32_t cap_idx);
 
 /* lku_value of (kind, parent, name), or HF_SHM_NONE. kind: HF_LOOKUP_x. Bounded probes, no system call. */
 uint32_t hf_lookup_find(const struct hf_segment *seg, const struct hf_shm_policy *policy, uint32_t kind,

@@ -128,7 +128,7 @@ int hf_path_fill(const struct hf_segment *seg, struct hf_path *path, bool remove
     char name[64];
     uint32_t bytes = hf_lookup_name(seg, path->cap_name, name);
     uint32_t found = hf_lookup_find(seg, policy, HF_LOOKUP_CAP, path->rows[1], name, bytes);
-    const struct hf_shm_cap *cap = found == HF_SHM_NONE ? NULL : hf_lookup_cap(policy, found);
+    const struct hf_shm_cap *cap = found == HF_SHM_NONE ? NULL : hf_lookup_cap(seg, policy, found);
     return cap == NULL ? HF_OK : hf_path_set_cap(path, cap);
 }
 
@@ -190,7 +190,7 @@ int hf_path_resolve(const struct hf_segment *seg, const struct hf_names *names, 
         return rc != HF_OK ? rc : HF_ENOTREADY;
     }
     if (cap_idx != HF_SHM_NONE) {
-        const struct hf_shm_cap *cap = hf_lookup_cap(policy, cap_idx);
+        const struct hf_shm_cap *cap = hf_lookup_cap(seg, policy, cap_idx);
         if (cap == NULL) {
             return HF_ECORRUPT;
         }

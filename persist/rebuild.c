@@ -315,7 +315,7 @@ static uint32_t cap_flags(const struct hf_segment *seg, const struct hf_shm_slot
     uint32_t idx = policy == NULL ? HF_SHM_NONE
                                   : hf_lookup_find(seg, policy, HF_LOOKUP_CAP, slot->slot_rows[1],
                                                    row->capability.bytes, row->capability.len);
-    const struct hf_shm_cap *cap = idx == HF_SHM_NONE ? NULL : hf_lookup_cap(policy, idx);
+    const struct hf_shm_cap *cap = idx == HF_SHM_NONE ? NULL : hf_lookup_cap(seg, policy, idx);
     uint32_t flags = 0;
 
     if (row->basis != HF_BASIS_CAP) {

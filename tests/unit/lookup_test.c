@@ -61,16 +61,16 @@ static void names_are_found_under_their_parent(void **state)
         HF_SHM_NONE);
     assert_int_equal(find(&seg, HF_LOOKUP_CAP, 2, "summary"), HF_SHM_NONE);
 
-    const struct hf_shm_cap *cap = hf_lookup_cap(policy, find(&seg, HF_LOOKUP_CAP, 1, "reply"));
+    const struct hf_shm_cap *cap = hf_lookup_cap(&seg, policy, find(&seg, HF_LOOKUP_CAP, 1, "reply"));
     assert_int_equal(cap->cap_micros, 4200);
     assert_int_equal(cap->cap_tokens, 8192);
     assert_int_equal(cap->cap_basis, HF_BASIS_CAP);
     assert_int_equal(cap->cap_team_row, 1);
-    cap = hf_lookup_cap(policy, find(&seg, HF_LOOKUP_CAP, 2, "reply"));
+    cap = hf_lookup_cap(&seg, policy, find(&seg, HF_LOOKUP_CAP, 2, "reply"));
     assert_int_equal(cap->cap_micros, HF_SHM_UNKNOWN);
     assert_int_equal(cap->cap_tokens, 1);
-    assert_null(hf_lookup_cap(policy, 3));
-    assert_null(hf_lookup_cap(policy, HF_SHM_NONE));
+    assert_null(hf_lookup_cap(&seg, policy, 3));
+    assert_null(hf_lookup_cap(&seg, policy, HF_SHM_NONE));
     hf_hand_segment_free(&seg);
 }
 
@@ -251,7 +251,7 @@ static void damaged_tables_end_every_search(void **state)
         }
         for (uint32_t i = 0; i < 10; i++) {
             const struct hf_shm_row_policy *row = hf_lookup_row(&seg, policy, i);
-            const struct hf_shm_cap *cap = hf_lookup_cap(policy, i);
+            const struct hf_shm_cap *cap = hf_lookup_cap(&seg, policy, i);
             answers += row != NULL && row->rpl_pad[1] == 0;
             answers += cap != NULL && cap->cap_pad == 0;
         }
@@ -291,6 +291,34 @@ static void a_header_that_cannot_be_is_no_policy(void **state)
     hf_hand_segment_free(&seg);
 }
 
+/* The header was right when it was looked up, and is damaged when something is looked for by it. */
+static void a_header_that_changes_leads_nowhere(void **state)
+{
+    struct hf_segment seg;
+
+    (void)state;
+    compiled(hf_hand_policy(), &seg);
+    struct hf_shm_policy *head = (void *)(seg.policies + seg.policy_bytes);
+    const struct hf_shm_policy *policy = hf_lookup_policy(&seg, 1);
+    struct hf_shm_policy whole = *head;
+    const uint64_t offs[] = {
+        0, 4, seg.policy_bytes - 8, seg.policy_bytes, 0x73c4b9c0e4936808, UINT64_MAX - 7};
+
+    assert_non_null(policy);
+    assert_non_null(hf_lookup_cap(&seg, policy, 0));
+    for (size_t i = 0; i < sizeof(offs) / sizeof(offs[0]); i++) {
+        head->pol_caps_off = head->pol_rows_off = head->pol_lookup_off = offs[i];
+        assert_null(hf_lookup_cap(&seg, policy, 0));
+        assert_null(hf_lookup_row(&seg, policy, 0));
+        assert_int_equal(hf_lookup_find(&seg, policy, HF_LOOKUP_TENANT, 0, "echo", 4), HF_SHM_NONE);
+    }
+    *head = whole;
+    head->pol_caps_cnt = head->pol_rows_cnt = UINT32_MAX;
+    assert_null(hf_lookup_cap(&seg, policy, UINT32_MAX - 1));
+    assert_null(hf_lookup_row(&seg, policy, UINT32_MAX - 1));
+    hf_hand_segment_free(&seg);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -301,6 +329,7 @@ int main(void)
         cmocka_unit_test(a_large_policy_is_found_whole),
         cmocka_unit_test(damaged_tables_end_every_search),
         cmocka_unit_test(a_header_that_cannot_be_is_no_policy),
+        cmocka_unit_test(a_header_that_changes_leads_nowhere),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
