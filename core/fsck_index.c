@@ -120,8 +120,8 @@ static enum end walk_once(struct hf_fsck *fsck, uint32_t head_idx, struct walk *
             return BAD_LINK;
         }
         const struct hf_shm_slot *slot = &seg->slots[idx];
-        uint64_t next = hf_load_acq_u64(&slot->slot_next); /* E4 acquire -> filler, hf_index_remove */
-        uint32_t hash = hf_load_rlx_u32(&slot->slot_id_hash);
+        uint64_t next = hf_load_acq_u64(&slot->slot_next);    /* E4 acquire -> filler, hf_index_remove */
+        uint32_t hash = hf_load_rlx_u32(&slot->slot_id_hash); /* relaxed: before the fence below */
         bool hiding = hides(seg, slot, hash, link, next);
 
         hf_fence_acq(); /* E4 fence: next, hash and id were read before the generation is checked */

@@ -47,6 +47,12 @@ enum hf_store_status hf_serve_rewind(struct hf_serve *serve, struct hf_store_err
 
 /* ---- working ------------------------------------------------------------------------------------------------------ */
 
+/* The sequence of a tenant's W. relaxed: one that is some operations old does as well. */
+static uint64_t word_seq(const struct hf_shm_tenant *tenant)
+{
+    return hf_word_seq((struct hf_u128){.lo = hf_load_rlx_u64(&tenant->ten_word.lo)}); /* relaxed: as above */
+}
+
 /* A tenant whose sequence nears its end needs a rebuilt segment, in which it starts at 0. */
 static void look_at_sequences(struct hf_serve *serve, uint64_t mono_ms)
 {
@@ -55,8 +61,7 @@ static void look_at_sequences(struct hf_serve *serve, uint64_t mono_ms)
     }
     serve->next_seq_ms = mono_ms + SEQ_MS;
     for (uint32_t i = 0; i < serve->seg.tenants_cnt; i++) {
-        /* relaxed: a sequence that is some operations old does as well. */
-        uint64_t seq = hf_load_rlx_u64(&serve->seg.tenants[i].ten_word.lo) >> 20;
+        uint64_t seq = word_seq(&serve->seg.tenants[i]);
 
         if (seq >= HF_SHM_SEQ_ALARM) {
             hf_alarm(&serve->seg, HF_ALARM_SEQUENCE, 1);
@@ -79,8 +84,8 @@ static void apply_words(struct hf_segment *seg)
     for (uint32_t i = 0; i < seg->tenants_cnt; i++) {
         const struct hf_shm_tenant *tenant = &seg->tenants[i];
 
-        /* relaxed: hints; hf_commit_ready() looks itself. */
-        if (hf_load_rlx_u64(&tenant->ten_applied) < hf_load_rlx_u64(&tenant->ten_word.lo) >> 20) {
+        /* relaxed: a hint; hf_commit_ready() looks itself. */
+        if (hf_load_rlx_u64(&tenant->ten_applied) < word_seq(tenant)) {
             (void)hf_commit_ready(seg, i, &ignored); /* lost to others, they apply; damaged, fsck tells */
         }
     }
